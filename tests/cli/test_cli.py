@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -331,3 +332,16 @@ def test_the_program_has_exit_codes_a_version_and_accepts_debug_anywhere() -> No
     assert "Traceback" in wrong.stderr
     version = subprocess.run([str(PROGRAM), "--version"], capture_output=True, text=True, check=True)
     assert version.stdout.strip() == leadline.__version__
+
+
+@pytest.mark.parametrize("command", [("report", "run"), (*RUN[:-1], "--lengths", "1k", "--out", "run")])
+def test_files_are_written_although_the_reader_of_stdout_has_gone(say: Say, command: tuple[str, ...]) -> None:
+    assert say(*RUN, "--lengths", "1k", "--out", "run").code == 0
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run([str(PROGRAM), *command], stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert done.returncode == 0, done.stderr
+    assert "error" not in done.stderr
+    assert Path("run/heatmap.png").exists()
+    assert Path("run/report.html").exists() == (command[0] == "report")

@@ -176,7 +176,7 @@ def run_command(arguments: list[str], *, debug: bool = False) -> int:
         output.say("interrupted; run the same command again to continue")
         return Interrupted.exit_code
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        output.discard_stdout()
         return 0
     except Exception as error:
         shown = error if isinstance(error, LeadlineError) else _as_leadline_error(error)

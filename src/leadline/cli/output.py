@@ -6,11 +6,13 @@ text is made harmless here: escape sequences, bells and characters that change t
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -45,6 +47,20 @@ def say(text: str = "", *, label: str = "", colour: str | None = None) -> None:
 
 def warn(text: str) -> None:
     say(sanitise(text, None), label="note: ", colour="yellow")
+
+
+def discard_stdout() -> None:
+    """Nobody reads stdout any more: what is printed from now on goes to /dev/null."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@contextmanager
+def continue_if_unread() -> Iterator[None]:
+    """Around output that is printed before files are written: after `| head` the files are written all the same."""
+    try:
+        yield
+    except BrokenPipeError:
+        discard_stdout()
 
 
 LEAST_ROOM = 24

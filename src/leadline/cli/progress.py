@@ -54,6 +54,12 @@ class SanitisingConsole(Console):
             else:
                 yield Segment(sanitise_lines(segment.text), segment.style)
 
+    def on_broken_pipe(self) -> None:
+        """Rich would exit with 1 here; of a closed stdout the command decides, as where lines are echoed."""
+        if self.stderr:
+            super().on_broken_pipe()
+        raise BrokenPipeError
+
 
 class ProgressLines:
     """For logs and pipes."""

@@ -14,6 +14,7 @@ from leadline.cli.output import (
     PricesOption,
     ThresholdOption,
     TierOption,
+    continue_if_unread,
     echo,
     price_file,
     print_json,
@@ -71,10 +72,11 @@ def report(
         echo(latex_table(loaded, titles(loaded)))
         return
     if not markdown:  # tables first: drawing may fail
-        console = SanitisingConsole()
-        for run in loaded:
-            show_run(run, console)
-            show_money(run.paid, run.paid_to_judges)
+        with continue_if_unread():
+            console = SanitisingConsole()
+            for run in loaded:
+                show_run(run, console)
+                show_money(run.paid, run.paid_to_judges)
     if len(loaded) > 1:
         scored = [(f"{task} of {run.name}", metric) for run in loaded for task, metric in run.metrics.items()]
         for sentence in mixed_variants(scored):

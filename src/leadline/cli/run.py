@@ -32,7 +32,7 @@ from leadline.cli.options import (
     with_flags,
     with_rule,
 )
-from leadline.cli.output import echo, print_json, show_money, warn
+from leadline.cli.output import continue_if_unread, echo, print_json, show_money, warn
 from leadline.cli.progress import ProgressListener, SanitisingConsole
 from leadline.core.contracts import Model, Remote
 from leadline.core.errors import (
@@ -281,21 +281,11 @@ def _write_main_figure(run: Run) -> Path:
 
 
 def _show(run: Run, *, figure: bool) -> None:
-    from leadline.report.terminal import receipt_notes, show_run
+    from leadline.report.terminal import receipt_notes
 
-    show_run(run, SanitisingConsole())
     totals, receipts = run.totals, run.receipts
-    echo()
-    echo(f"samples   {totals.planned:,} planned, {totals.done:,} answered, {totals.failed:,} failed")
-    if answers := _format_answers(totals):
-        echo(f"answers   {answers}")
-    echo(f"receipts  {receipts.equal:,} equal, {receipts.different:,} different, {receipts.not_given:,} not given")
-    if used := format_cache_use(totals.cache):
-        echo(f"tokens    {used}")
-    show_money(run.paid, run.paid_to_judges)
-    if saved := format_seconds_saved(totals.cache):
-        echo(f"time      {saved}")
-    echo(f"records   {run.folder}")
+    with continue_if_unread():
+        _show_results(run)
     picture = _draw(run) if figure else None  # after the results: drawing can fail
     if picture is not None:
         echo(f"{'heatmap' if picture.stem == 'heatmap' else 'figure ':<9} {picture}")
@@ -312,6 +302,24 @@ def _show(run: Run, *, figure: bool) -> None:
         warn(unused)
     if refused := totals.failures.get("context_length"):
         warn(f"{refused:,} prompts were refused for their length")
+
+
+def _show_results(run: Run) -> None:
+    from leadline.report.terminal import show_run
+
+    show_run(run, SanitisingConsole())
+    totals, receipts = run.totals, run.receipts
+    echo()
+    echo(f"samples   {totals.planned:,} planned, {totals.done:,} answered, {totals.failed:,} failed")
+    if answers := _format_answers(totals):
+        echo(f"answers   {answers}")
+    echo(f"receipts  {receipts.equal:,} equal, {receipts.different:,} different, {receipts.not_given:,} not given")
+    if used := format_cache_use(totals.cache):
+        echo(f"tokens    {used}")
+    show_money(run.paid, run.paid_to_judges)
+    if saved := format_seconds_saved(totals.cache):
+        echo(f"time      {saved}")
+    echo(f"records   {run.folder}")
 
 
 def _format_answers(totals: Totals) -> str:
