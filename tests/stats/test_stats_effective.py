@@ -48,6 +48,26 @@ def test_a_crossing_is_stated_with_its_interval() -> None:
     assert made.largest_measured == 32768
 
 
+@pytest.mark.parametrize("samples", [2, 3, 5, 10])
+def test_a_few_partial_scores_that_are_alike_do_not_make_a_length_sure(samples: int) -> None:
+    """The true score is the threshold: at most 3.5% of runs may be sure that the shortest length is above it."""
+    rng = np.random.default_rng(samples)
+    lengths = np.repeat([1024, 4096], samples)
+    sure = 0
+    for _ in range(300):
+        data = Observations(
+            task=np.full(2 * samples, "t"),
+            length=lengths,
+            depth=np.full(2 * samples, np.nan),
+            sample=np.tile(np.arange(samples), 2),
+            cluster=np.array([str(i) for i in range(2 * samples)]),
+            value=rng.beta(12, 12 * (1 / 0.856 - 1), 2 * samples),
+            failed=np.zeros(2 * samples, dtype=np.bool_),
+        )
+        sure += not effective_length(data).low_open
+    assert sure <= 0.035 * 300
+
+
 def test_an_interval_says_that_its_high_end_is_a_length_that_fails() -> None:
     found = effective_length(falling_run([0.99, 0.98, 0.96, 0.93, 0.75, 0.5]))
     assert found.ends == "at least 32k, below 64k"

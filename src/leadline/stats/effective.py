@@ -32,9 +32,10 @@ from leadline.stats.intervals import CONFIDENCE, normal_quantile, t_quantile
 from leadline.stats.marginals import GroupMeans, length_means, overall_means, row_weights
 from leadline.stats.observations import BoolArray, FloatArray, IntArray, Observations
 
-VERSION = 3
+VERSION = 4
 """Of the statistic. 2: intervals between measured lengths, and curves that rise again are not smoothed away. 3: the
-estimate is a measured length, with the interpolated crossing beside it."""
+estimate is a measured length, with the interpolated crossing beside it. 4: a few partial scores that happen to be alike
+no longer make an interval sure."""
 RULER_THRESHOLD = 0.856
 """The score of Llama-2-7B at 4k, which RULER (Hsieh et al. 2024) takes as the threshold."""
 STEEP = 0.7
@@ -43,6 +44,8 @@ ERROR_PER_SIDE = 0.7
 """Of the error of the interval: what each end may have. Both ends are seldom at risk at once."""
 OWN_SHARE_OF_ERROR = 0.5
 """Of the error allowed to the test of a length: spent on its own scores; the rest on means with its neighbours."""
+SCATTER_PRIOR = 2.0
+"""Documents that the scatter of yes/no scores counts for beside the measured scatter of partial scores."""
 RISE_ERROR = 0.02
 """The chance that a falling curve is taken for one that rises again."""
 RISE_DRAWS = 500
@@ -246,6 +249,9 @@ def _evidence(data: Observations, code: IntArray, groups: GroupMeans) -> _Length
     binary = bool(np.isin(data.value, (0.0, 1.0)).all())
     scatter = float(np.sum(groups.row_variances * groups.n**2) / groups.n.sum())
     whole = float(np.sum(groups.n * groups.means * (1 - groups.means)) / groups.n.sum())
+    # A few scores that happen to be alike say little of how far others scatter.
+    free = float(groups.n_clusters.sum() - len(groups.means))
+    scatter = (free * scatter + SCATTER_PRIOR * whole) / (free + SCATTER_PRIOR)
     return _LengthEvidence(
         groups, samples, design_effect, 1.0 if binary else max(1.0, whole / scatter), shrink, documents
     )
