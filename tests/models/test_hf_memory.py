@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from leadline.cli.main import run_command
+from leadline.core import memory as core_memory
 from leadline.core.errors import SourceError, UsageError
 from leadline.models.hf import forecast, host_memory, memory
 from leadline.models.hf.forecast import DocumentReading, Speed, cost
@@ -66,11 +67,11 @@ def test_files_that_were_read_count_as_free_in_a_container(tmp_path: Path, monke
         "memory.stat": f"anon {3 << 20}\nfile {12 << 20}\ninactive_file {11 << 20}\n",
     }.items():
         (tmp_path / name).write_text(text)
-    monkeypatch.setattr(host_memory, "CONTROL_GROUP", tmp_path)
-    assert host_memory.free_host_memory() == 12 << 20
+    monkeypatch.setattr(core_memory, "CONTROL_GROUP", tmp_path)
+    assert core_memory.free_host_memory() == 12 << 20
     assert host_memory.device_memory(torch.device("cpu")) == 1 << 24
     (tmp_path / "memory.max").write_text("max\n")
-    assert (host_memory.free_host_memory() or 0) > 1 << 24  # of the machine
+    assert (core_memory.free_host_memory() or 0) > 1 << 24  # of the machine
 
 
 def test_a_nested_heatmap_costs_a_fraction_of_a_fresh_one() -> None:

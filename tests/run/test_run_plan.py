@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,15 @@ import pytest
 from leadline.core.errors import LengthError, OtherRunError, UsageError
 from leadline.core.records import Completion
 from leadline.core.spec import Spec, make_spec
+from leadline.run import documents
 from leadline.run import plan as planning
 from leadline.run.engine import measure, plan
+from leadline.run.export_prompts import write_prompts
 from leadline.run.plan import folder_name
 from leadline.store.runs import RECORDS
+from leadline.text.chat import completion_frame
+from leadline.text.fitting import Fitter
+from leadline.text.tokenizers import open_tokenizer
 from support.scripted_model import ScriptedModel
 
 
@@ -37,6 +43,30 @@ def test_a_length_below_the_floor_is_refused_with_the_floor() -> None:
         plan(spec(lengths="100"))
     assert refused.value.shortest is not None
     assert refused.value.shortest > 100
+    assert f"about {refused.value.shortest:,}" in refused.value.fix
+    assert re.findall("[0-9]+", refused.value.what) == ["100", "4", "64"]  # the length, facts and allowance: no other
+
+
+@pytest.mark.parametrize(("tokenizer", "fits"), [("bytes", "9m"), ("tests/golden/tokenizers/across-words.json", "4m")])
+def test_a_length_whose_document_cannot_fit_into_memory_is_refused_before_it_is_built(
+    tokenizer: str, fits: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(documents, "free_host_memory", lambda: 1 << 30)
+    monkeypatch.setattr(Fitter, "fit", lambda *_: pytest.fail("a document was built"))
+    absurd = spec(model=f"sim:perfect?tokenizer={tokenizer}", lengths="1k,2000m")
+    fitter = Fitter(open_tokenizer(tokenizer), completion_frame())
+    for refused in (lambda: plan(absurd), lambda: write_prompts(absurd, fitter, tmp_path / "prompts.jsonl", "jsonl")):
+        with pytest.raises(LengthError, match=r"2,097,152,000 tokens needs at least .* and 1\.0 GiB are free") as error:
+            refused()
+        assert error.value.fix == f"leave out lengths above {fits}"
+
+
+def test_lengths_that_fit_into_memory_or_do_not_set_the_size_of_a_text_are_planned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(documents, "free_host_memory", lambda: 1 << 20)
+    plan(spec(lengths="4k"))
+    plan(spec(lengths="1k,2000m", tasks=[{"name": "niah", "options": {"no_context": True}}]))
 
 
 @pytest.mark.parametrize("tokenizer", ["bytes", "tests/golden/tokenizers/across-words.json"])

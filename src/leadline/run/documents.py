@@ -7,21 +7,27 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from leadline.core.contracts import Task
+from leadline.core.contracts import Task, Tokenizer
 from leadline.core.drafts import Draft
 from leadline.core.errors import LeadlineError, LengthError
 from leadline.core.format import format_length
+from leadline.core.memory import free_host_memory
 from leadline.core.seeds import seed_of
 from leadline.core.spec import Spec
 from leadline.core.types import Cell, Cluster, Document
 from leadline.text.fitting import Fitter
 from leadline.text.sources import TextSource
+from leadline.text.tokenizers import FileTokenizer
 
 AHEAD_TOKENS = 65_536
 """Tokens of documents whose drafts are written together."""
 MOST_COMPARED = 4000
 """Documents of a task that are compared for text in common."""
 NOTED_OVERLAP = 0.01
+LEAST_BYTES = 110
+"""Memory for each token of a document while it is built, at least; measured at 4m and 16m."""
+LEAST_BYTES_IN_FILE_TOKENIZER = 240
+"""The same with a tokenizer.json, whose library takes more while the first document is tokenised whole."""
 TRIED_LENGTHS = 24
 TRIED_DOCUMENTS = 16
 """How many lengths are tried for one that can hold a document, and documents at each."""
@@ -88,6 +94,24 @@ def documents_fit(spec: Spec, tasks: Mapping[str, Task], fitter: Fitter, length:
     finally:
         fitter.extra_allowance = before
     return True
+
+
+def check_memory(spec: Spec, tasks: Mapping[str, Task], tokenizer: Tokenizer) -> None:
+    """Raises if the longest document is surely too large for the free memory. Published texts have a size of their own,
+    and a question without its document is short."""
+    free, longest = free_host_memory(), max(spec.lengths)
+    each = LEAST_BYTES_IN_FILE_TOKENIZER if isinstance(tokenizer, FileTokenizer) else LEAST_BYTES
+    if free is None or longest * each <= free:
+        return
+    if all(task.no_context or task.most_samples() is not None for task in tasks.values()):
+        return
+    fits, unit = free // each, 1 << 20 if free // each >= 1 << 20 else 1 << 10
+    raise LengthError(
+        f"a document of {longest:,} tokens needs at least {longest * each / 2**30:,.1f} GiB of memory while it is "
+        f"built, and {free / 2**30:,.1f} GiB are free",
+        where="lengths",
+        fix=f"leave out lengths above {format_length(fits // unit * unit)}",
+    )
 
 
 def with_possible_length(error: LengthError, spec: Spec, title: str, task: Task, fitter: Fitter) -> LengthError:

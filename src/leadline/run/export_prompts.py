@@ -22,7 +22,7 @@ from leadline.core.errors import StoreError, UsageError
 from leadline.core.seeds import digest
 from leadline.core.spec import Spec
 from leadline.core.types import Document, Probe
-from leadline.run.documents import count_cells, planned_documents
+from leadline.run.documents import check_memory, count_cells, planned_documents
 from leadline.store.files import replace_file
 from leadline.store.manifest import session
 from leadline.store.ruler_files import RULER_TASKS, Sample, encode_sample
@@ -60,6 +60,7 @@ def write_prompts(
     for title, task in tasks.items():
         if task.request == "logprobs":
             raise UsageError(f"{title} asks for log-probabilities: it has no prompts", where="build")
+    check_memory(spec, tasks, fitter.tokenizer)
     notes = _ruler_notes(tasks) if form == "ruler" else ()
     total, done = count_cells(spec, tasks), 0
     with _Files(output, form) as files:

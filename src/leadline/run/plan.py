@@ -38,7 +38,7 @@ from leadline.core.spec import Limits, Spec, TaskSpec
 from leadline.core.types import Document, Frame
 from leadline.run.allowance import first_allowances
 from leadline.run.costs import Cost, allowances, cost_of, forecast, prompts_of
-from leadline.run.documents import count_cells, depths_of, first_rows, overlap_notes, with_possible_length
+from leadline.run.documents import check_memory, count_cells, depths_of, first_rows, overlap_notes, with_possible_length
 from leadline.run.events import Listener, ignore, saying_waits
 from leadline.run.queue import DocumentLimit
 from leadline.run.recording import scorer_fingerprints
@@ -236,6 +236,7 @@ def _prepare(spec: Spec, open_: OpenModel | None, listen: Listener, planning: bo
             raise SourceError(model.card.plan_only, where=spec.model, fix=fix)
         fitter = _make_fitter(spec, tasks, model)
         notes = (*model.card.notes, *_check_card(spec, model.card))
+        check_memory(spec, tasks, model.tokenizer)
         fitter.extra_allowance = first_allowances(spec.allowance, spec.lengths)
         allowed = {title: allowances(spec, title, task, fitter.extra_allowance) for title, task in tasks.items()}
         patient = Retrier(model, spec.limits, Stop(), listen)

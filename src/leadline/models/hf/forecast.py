@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import torch
 
 from leadline.core.format import format_duration, format_flops
-from leadline.models.hf.host_memory import HOST_RESERVE, device_memory, free_host_memory
+from leadline.core.memory import free_host_memory
+from leadline.models.hf.host_memory import HOST_RESERVE, device_memory
 from leadline.models.hf.memory import GIB, OVERHEAD, ROWS_BYTES, DecoderShape, check_fits, room_for_layers
 from leadline.models.hf.reader import shared_bases
 

@@ -1,4 +1,4 @@
-"""What memory there is; and keys and values in host memory, with their way back to the device.
+"""The memory of a device; and keys and values in host memory, with their way back to the device.
 
 HostMemory     pieces of pinned memory, or of ordinary memory where none can be had
 HostLayer      the keys and values of a layer in blocks
@@ -7,38 +7,22 @@ Fetcher        copies spans of them to the device, one span ahead of their use
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from leadline.core.memory import free_host_memory, host_memory
+
 BLOCK_TOKENS = 1 << 14
 ARENA_BYTES = 256 << 20
 """Pinned memory is taken in pieces of this size: torch rounds every piece up to a power of two."""
 
-CONTROL_GROUP = Path("/sys/fs/cgroup")
 HOST_RESERVE = 4 << 30
 """Host memory that keys and values do not use."""
 Planes = tuple[Tensor, ...]
 """What is stored of keys (or values): the numbers, and their scales where there are any; [1, heads, tokens, n] each."""
-
-
-def free_host_memory() -> int | None:
-    """Host memory that this process could still get, within the limit of its container."""
-    found = []
-    with suppress(OSError, ValueError, IndexError, StopIteration):
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        found.append(next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable")))
-    with suppress(OSError, ValueError, KeyError):
-        limit, used = (int((CONTROL_GROUP / name).read_text()) for name in ("memory.max", "memory.current"))
-        parts = dict(line.split() for line in (CONTROL_GROUP / "memory.stat").read_text().splitlines())
-        # Files that were read, such as the weights, count as used, and make room when memory is asked for.
-        found.append(limit - used + int(parts["inactive_file"]))
-    return min(found, default=None)
 
 
 def gpu_memory(device: torch.device) -> tuple[int, int] | None:
@@ -53,13 +37,7 @@ def device_memory(device: torch.device) -> int | None:
     """Memory that this process could use on the device, including what it uses now."""
     if (gpu := gpu_memory(device)) is not None:
         return gpu[0]
-    found = []
-    if device.type == "cpu":
-        with suppress(ValueError, OSError, AttributeError):
-            found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-        with suppress(ValueError, OSError):
-            found.append(int((CONTROL_GROUP / "memory.max").read_text()))
-    return min(found, default=None)
+    return host_memory() if device.type == "cpu" else None
 
 
 def check_host_memory(needed: int) -> None:
