@@ -283,8 +283,8 @@ class DocumentSearch:
     def _fail_for_room(self, ask: _Ask, facts: int, *, short: int) -> NoReturn:
         held = "the shortest text there is" if not facts else "1 fact" if facts == 1 else f"{facts} facts"
         raise LengthError(
-            f"{ask.length:,} tokens cannot hold this: instructions, question, {held} and {ask.question.allowance} tokens "
-            "for the answer",
+            f"{ask.length:,} tokens cannot hold this: instructions, question, {held} and "
+            f"{ask.question.allowance} tokens for the answer",
             where=f"{self.draft.id} at length {ask.length:,}",
             fix=f"the shortest length that can hold it is about {ask.length + short:,}",
             shortest=ask.length + short,
