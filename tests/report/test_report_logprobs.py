@@ -15,7 +15,7 @@ from rich.console import Console
 
 from leadline.core.records import Measurement, Record, Score
 from leadline.report.charts.logprobs import distance_curves, logprob_curves
-from leadline.report.charts.render import render
+from leadline.report.charts.render import PageFigure, render
 from leadline.report.export import figures_of
 from leadline.report.page import page
 from leadline.report.terminal import show_run
@@ -128,3 +128,25 @@ def test_a_run_of_log_probabilities_alone_has_a_page(tmp_path: Path) -> None:
     assert "<h3>Findings</h3>" not in text
     assert {link[1:] for link in re.findall('href="(#[^"]+)"', text)} <= set(re.findall('id="([^"]+)"', text))
     assert [name for name, _ in figures_of(run)] == ["log-probabilities", "log-probabilities-by-distance"]
+
+
+def test_a_run_of_log_probabilities_alone_says_what_was_measured(tmp_path: Path) -> None:
+    run = load_run(write_run(tmp_path / "run", list(surprise()), samples=6, about=ABOUT))
+    found, text = verdict(run), page([run])
+    assert found.claim == "Was measured by log-probabilities alone, up to 64k: no accuracy and no effective length."
+    assert "Nothing longer than 64k, of 128k claimed." in found.not_measured
+    assert "<dd>18 <small>of 18 planned, 0 failed</small></dd>" in text
+
+
+def test_small_numbers_keep_their_digits_on_the_page(tmp_path: Path) -> None:
+    records = []
+    for at, record in enumerate(surprise()):
+        chance = 0.0036 + at % 6 / 100_000
+        outcome, scores = Measurement({"needle_chance": chance}), {"needle_chance": Score(chance)}
+        records.append(msgspec.structs.replace(record, outcome=outcome, scores=scores))
+    run = load_run(write_run(tmp_path / "run", records, samples=6, about=ABOUT))
+    svg = PageFigure(logprob_curves(run), "logprobs").__html__()
+    numbers = [float(number) for number in re.findall(r">(0\.\d+)</text>", svg)]
+    assert len(set(numbers)) == len(numbers) > 2
+    assert "at 64k: 0.003625 chance of a token" in svg
+    assert not re.search(r'(?<!aria-label)="[^"]*\d\.\d{3}', svg), "coordinates are short"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import io
 import json
 import re
@@ -12,7 +13,10 @@ import pytest
 from rich.console import Console
 
 from leadline.cli.main import run_command
+from leadline.core.format import format_percent_range
+from leadline.report.export import markdown
 from leadline.report.page import page
+from leadline.report.score_tables import latex, suite_table
 from leadline.report.terminal import show_run
 from leadline.results.run import load_run
 
@@ -142,3 +146,29 @@ def test_a_suite_without_an_answer_has_a_table_of_failures(folder: Path, tmp_pat
     assert out.getvalue().count("niah_multikey_1") == 3
     assert run_command(["report", str(broken), "--latex"]) == 64
     assert run_command(["report", str(broken), "--json"]) == 0
+
+
+def test_the_column_of_rulers_rule_is_not_called_effective(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, out, note = load_run(folder), io.StringIO(), "By RULER's rule: the longest length whose own score is above"
+    show_run(run, Console(file=out, width=400))
+    capsys.readouterr()
+    assert run_command(["report", str(folder), "--latex"]) == 0
+    one = capsys.readouterr().out
+    assert run_command(["report", str(folder), str(folder), "--latex"]) == 0
+    both = capsys.readouterr().out
+    shown = [out.getvalue(), markdown([run], ()), one, both, html.unescape(page([run]))]
+    assert [text.count(note) for text in shown] == [1] * 5
+    assert all("wAvg dec & by RULER's rule" in text for text in (one, both))
+    assert not any(re.search(r"(\||&|<th scope=.col.>) *effective *(\||<|\\\\)", text) for text in shown)
+
+
+def test_an_interval_is_a_range_within_the_scale(folder: Path) -> None:
+    run = load_run(folder)
+    assert run.suite is not None
+    table = suite_table(run)
+    [row] = [row for row in table.rows if row.kind == "interval"]
+    expected = [format_percent_range(run.suite.whole.scores[length].interval) for length in (512, 1024, 2048)]
+    assert [cell.text for cell in row.cells[:3]] == expected
+    ends = [float(end) for cell in row.cells if cell.text for end in cell.text.split("–")]
+    assert 0 <= min(ends) <= max(ends) <= 100
+    assert "±" not in " ".join([*table.notes, markdown([run], ()), latex([run], ["run"])])

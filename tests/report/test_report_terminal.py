@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from leadline.core.errors import StoreError
-from leadline.report.terminal import show_run, show_side_by_side
+from leadline.report.terminal import format_wrong_answers, show_run, show_side_by_side
 from leadline.results.run import load_run
 from support.planted_runs import cliff, failed_record, lost_in_the_middle, planted_records, write_run
 
@@ -131,3 +131,14 @@ def test_a_folder_of_runs_says_which_it_holds(folder: Path) -> None:
     with pytest.raises(StoreError) as told:
         shown(folder.parent)
     assert str(folder) in (told.value.fix or "")
+
+
+def test_a_line_of_wrong_answers_adds_up(tmp_path: Path) -> None:
+    records = []
+    for record in planted_records(lambda n, d: 0.0, lengths=[1024], depths=[0.5], samples=36):
+        kind = next(k for k in range(8) if record.cell.sample < (k + 1) * (k + 2) // 2)  # 1 of the first, 8 of the last
+        records.append(msgspec.structs.replace(record, failure_class="wrong", detail=f"kind {kind}"))
+    text = format_wrong_answers(load_run(write_run(tmp_path / "run", records, samples=36)))
+    assert text == (
+        "wrong: kind 7 8, wrong: kind 6 7, wrong: kind 5 6, wrong: kind 4 5, wrong: kind 3 4, wrong: kind 2 3, other 3"
+    )

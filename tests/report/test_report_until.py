@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -56,7 +57,7 @@ def test_the_dashboard_shows_the_same_ends_as_the_report(runs: tuple[Run, Run]) 
     for run, glance in zip(runs, glances, strict=True):
         found = verdict(run).effective
         assert found is not None
-        assert glance.effective == str(found)
+        assert (glance.effective, glance.ends) == (found.point, found.ends)
     assert glances[0].mean == glances[1].mean
     assert glances[0].spread != glances[1].spread
 
@@ -90,3 +91,16 @@ def test_a_difference_says_that_its_intervals_are_too_narrow(runs: tuple[Run, Ru
     assert not differences_from_first([fixed, fixed], ["a", "b"])[0].warnings
     (found,) = differences_from_first([stopped, stopped], ["a", "b"])
     assert "too narrow" in found.warnings[0]
+
+
+def test_only_the_lengths_that_were_asked_are_called_all(tmp_path: Path) -> None:
+    records = list(planted_records(cliff, lengths=[16384, 32768, 65536], depths=[0.0, 1.0], samples=4))
+    folder = write_run(tmp_path / "run", records, samples=4)
+    assert any(line.startswith("Over all lengths and depths") for line in verdict(load_run(folder)).findings)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["spec"] |= {"until": "effective", "lengths": [16384, 32768, 65536, 131072]}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    found = verdict(load_run(folder))
+    assert any(line.startswith("Over the lengths and depths that were asked it is right") for line in found.findings)
+    assert not any("all lengths" in line for line in found.findings)
+    assert any(line.startswith("Nothing longer than 64k") for line in found.not_measured)

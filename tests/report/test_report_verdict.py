@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import gc
+import io
 import json
 import weakref
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from leadline.core.format import format_length, format_percent_range
 from leadline.core.types import Cell
-from leadline.report.terminal import footnotes
+from leadline.report.export import markdown
+from leadline.report.terminal import footnotes, show_run
 from leadline.results.run import load_run
 from leadline.results.summary import summary
 from leadline.results.verdict import Verdict, format_design_effect, verdict
@@ -167,3 +170,42 @@ def test_a_verdict_is_found_once_for_a_run_and_forgotten_with_it(tmp_path: Path)
     del run
     gc.collect()
     assert kept() is None
+
+
+def test_a_stopped_run_says_below_its_headline_what_was_not_asked(tmp_path: Path) -> None:
+    records = list(planted_records(perfect, lengths=[1024, 2048], depths=[0.0, 1.0], samples=5))
+    folder = write_run(tmp_path / "run", records, samples=5)
+    shown, whole = (folder / "records.jsonl"), (folder / "records.jsonl").read_text().splitlines(keepends=True)
+
+    def report() -> tuple[list[str], str]:
+        run, out = load_run(folder), io.StringIO()
+        show_run(run, Console(file=out, width=400))
+        return out.getvalue().splitlines(), markdown([run], ())
+
+    assert "not asked yet" not in "\n".join(report()[0]) + report()[1]
+    shown.write_text("".join(line for at, line in enumerate(whole) if at % 2))
+    lines, text = report()
+    assert lines[1].startswith("Reaches the threshold")
+    assert lines[2] == "10 samples not asked yet."
+    assert next(line for line in text.splitlines() if line.startswith("- ")).endswith(" 10 samples not asked yet.")
+    assert "10 samples not asked yet." in verdict(load_run(folder)).not_measured
+
+
+def test_healthy_is_not_said_of_a_task_below_the_threshold(tmp_path: Path) -> None:
+    """93 at 1k and 80 at 4k, on 15 samples each: chance explains it, but the score at 4k fails."""
+    right = {1024: 14, 4096: 12}
+    cells = [Cell(task, length, 0.5, sample) for task in ("low", "high") for length in right for sample in range(15)]
+    records = [planted_record(c, float(c.task == "high" or c.sample < right[c.length])) for c in cells]
+    both = verdict(load_run(write_run(tmp_path / "both", records, samples=15))).shapes
+    assert set(both) == {"No decline shown: low.", "Healthy: high."}
+    (alone,) = verdict(load_run(write_run(tmp_path / "low", records[:30], samples=15))).shapes
+    assert alone == "No decline shown in 30 samples, mean 87 (95%: 70 or more)."
+
+
+def test_the_shape_has_the_mean_of_the_findings(tmp_path: Path) -> None:
+    """More samples at one length than at the others: lengths weigh alike in both sentences."""
+    cells = [Cell("niah", 1024, 0.5, s) for s in range(40)] + [Cell("niah", 4096, 0.5, s) for s in range(10)]
+    records = [planted_record(c, float(c.sample % 5 > (c.length == 1024))) for c in cells]
+    found = verdict(load_run(write_run(tmp_path / "run", records, samples=10)))
+    assert any("it is right in 70% " in line for line in found.findings)
+    assert "about 70 " in found.shapes[0]

@@ -12,6 +12,7 @@ import msgspec
 from leadline.core.records import Completion, Failure, FailureClass, PlantedRecord, Receipt, Record, Score, Sent
 from leadline.core.seeds import digest, rng
 from leadline.core.types import Cell, Reading
+from leadline.results.run import RecordKind, planned_grid
 from leadline.store.manifest import Manifest, session
 from leadline.store.runs import open_run
 
@@ -159,6 +160,9 @@ def write_run(
         created="2025-11-15T12:00:00+00:00",
         sessions=(session(["leadline", "run", "niah", "--model", records[0].model]),),
     )
+    kinds: tuple[RecordKind, ...] = ("answer", "no_context", "logprob")
+    planned = sum(sum(planned_grid(manifest, kind).values()) for kind in kinds)
+    manifest = msgspec.structs.replace(manifest, planned=planned)
     folder.mkdir(parents=True, exist_ok=True)
     with open_run(folder, manifest) as run:
         for record in records:

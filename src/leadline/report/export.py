@@ -16,7 +16,7 @@ from leadline.report.comparison import differences_from_first, folder_names, lea
 from leadline.report.score_tables import markdown_table, suite_markdown
 from leadline.report.terminal import footnotes
 from leadline.results.run import Run, format_interval_kind
-from leadline.results.verdict import verdict
+from leadline.results.verdict import format_missing, verdict
 from leadline.store.runs import slug
 
 COLUMN_PANELS = 4
@@ -72,7 +72,8 @@ def markdown(runs: Sequence[Run], written: Container[Path]) -> str:
     among the files `written`."""
     names, verdicts = titles(runs), [verdict(run) for run in runs]
     lines = ["### Leadline", ""]
-    lines += [f"- {escape_markdown(found.headline)}" for found in verdicts]
+    for run, found in zip(runs, verdicts, strict=True):
+        lines.append(f"- {escape_markdown(' '.join(filter(None, [found.headline, format_missing(run)])))}")
     for board in leaderboards(runs, verdicts, names):
         header = (f"{board.reading} reading", "effective length", *map(format_length, board.lengths), "average")
         rows = [(escape_markdown(row.name), *map(str, (row.effective, *row.cells, row.average))) for row in board.rows]

@@ -323,7 +323,7 @@ def _facts(run: Run, found: Verdict) -> list[tuple[str, str, str]]:
         ("claimed window", *((format_length(run.window), "tokens") if run.window else ("not stated", ""))),
         ("effective length", effective.value, f"95%: {effective.interval}" if effective.interval else ""),
         ("overall accuracy", *accuracy),
-        ("samples", f"{whole.done:,}", f"of {whole.planned:,} planned, {whole.failed:,} failed"),
+        ("samples", f"{totals.done:,}", f"of {totals.planned:,} planned, {totals.failed:,} failed"),
         ("cost", format_number(totals.prompt_tokens), f"prompt tokens in {duration}"),
         ("reading", run.reading, READING_WORDS.get(run.reading, "")),
     ]

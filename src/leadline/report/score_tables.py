@@ -37,6 +37,8 @@ SUITE_TASKS = 4
 _PLAIN = box.Box("    \n    \n -- \n    \n -- \n -- \n    \n    \n", ascii=True)
 _COLOURED = box.Box("    \n    \n ── \n    \n ── \n ── \n    \n    \n")
 NO_AVERAGES = (None, None, None)
+BY_RULE = "by RULER's rule"
+"""The column of RULER's effective lengths, which are not those of the verdict."""
 RowKind = Literal["task", "category", "average", "interval", "published"]
 
 
@@ -113,7 +115,7 @@ def suite_table(run: Run) -> SuiteTable:
     """Scores in percent with one digit, as in published tables."""
     found, table = _suite(run), run.table
     several = len(found.lengths) > 1
-    summary = ("avg", *(("wAvg inc", "wAvg dec", "effective") if several else ()))
+    summary = ("avg", *(("wAvg inc", "wAvg dec", BY_RULE) if several else ()))
     fewer = {key for key, tally in table.by_task_and_length.items() if 0 < tally.done < tally.planned}
 
     def row(kind: RowKind, one: SuiteRow) -> TableRow:
@@ -153,26 +155,26 @@ def _score(found: Estimate | None, note: str = "") -> ScoreCell:
 def _interval_row(whole: SuiteRow, lengths: Sequence[int], *, several: bool) -> TableRow:
     means = whole.averages or NO_AVERAGES
     every = [*(whole.scores.get(length) for length in lengths), *(means if several else means[:1])]
-    cells = [ScoreCell(f"±{100 * _margin(e):.1f}" if e else "") for e in every]
+    cells = [ScoreCell(format_percent_range(e.interval) if e else "") for e in every]
     return TableRow("interval", "95% interval", (*cells, *([ScoreCell("")] if several else [])))
-
-
-def _margin(found: Estimate) -> float:
-    """The longer side of an interval, which need not be symmetrical."""
-    return max(found.interval.high - found.mean, found.mean - found.interval.low)
 
 
 def _notes(run: Run, *, several: bool) -> Iterator[str]:
     found = _suite(run)
     if several:
-        known = ", RULER's threshold" if found.threshold == THRESHOLD else ""
-        yield (
-            "wAvg inc weighs the lengths 1, 2, 3 ... from the shortest, wAvg dec from the longest; effective is the "
-            f"longest length whose score is above {found.threshold:g}{known}."
-        )
-    margins = [_margin(e) for row in found.tasks for e in row.scores.values()]
-    if margins and not run.rule:
-        yield f"The score of a task at one length is known to about ±{100 * median(margins):.0f} points."
+        yield "wAvg inc weighs the lengths 1, 2, 3 ... from the shortest, wAvg dec from the longest."
+        yield _rule_note(found.threshold)
+    widths = [2 * e.interval.half_width for row in found.tasks for e in row.scores.values()]
+    if widths and not run.rule:
+        yield f"The 95% interval of a task at one length is about {100 * median(widths):.0f} points wide."
+
+
+def _rule_note(threshold: float) -> str:
+    known = ", RULER's threshold" if threshold == THRESHOLD else ""
+    return (
+        f"By RULER's rule: the longest length whose own score is above {threshold:g}{known}, whatever shorter ones "
+        "score. The effective length is that of a falling curve through all scores, so the two can differ."
+    )
 
 
 def suite_grid(run: Run, *, colour: bool) -> RenderableType:
@@ -213,7 +215,7 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]], names: 
 
 
 _LATEX = str.maketrans({c: f"\\{c}" for c in "&%$#_{}"} | {
-    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "–": "--", "±": r"$\pm$",
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "–": "--",
     ">": "$>$", "<": "$<$",
 })  # fmt: skip
 
@@ -226,13 +228,14 @@ def latex(runs: Sequence[Run], names: Sequence[str]) -> str:
         header = table.header
     else:
         lengths = sorted({length for run in runs for length in _suite(run).lengths})
-        header = ("model", *map(format_length, lengths), "avg", "wAvg inc", "wAvg dec", "effective")
+        header = ("model", *map(format_length, lengths), "avg", "wAvg inc", "wAvg dec", BY_RULE)
         rows = [(name, _board_cells(run, lengths), False) for run, name in zip(runs, names, strict=True)]
     lines = [rf"\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}", r"\toprule", _latex_row(header), r"\midrule"]
     for at, (name, cells, last) in enumerate(rows):
         lines.append(_latex_row((name, *cells)))
         lines += [r"\midrule"] if last and at + 1 < len(rows) else []
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
+    notes = [f"% {_rule_note(_suite(runs[0]).threshold)}"] if BY_RULE in header else []
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", *notes, ""])
 
 
 def _board_cells(run: Run, lengths: Sequence[int]) -> list[str]:

@@ -48,6 +48,7 @@ from leadline.results.table import Table, Tally, wrong_answer_rows
 from leadline.results.totals import Receipts
 from leadline.results.verdict import (
     format_design_effect,
+    format_missing,
     format_moved,
     format_scorer_gaps,
     reading_warning,
@@ -65,7 +66,7 @@ def show_run(run: Run, console: Console) -> None:
     colour = has_colours(console)
     console.print(heading(run))
     console.print(Text(verdict(run).claim, style="bold"))
-    for sentence in filter(None, [reading_warning(run), *verdict(run).shapes]):
+    for sentence in filter(None, [format_missing(run), reading_warning(run), *verdict(run).shapes]):
         console.print(Text(sentence))
     for part in _suite(run, colour) if len(run.table.tasks) >= SUITE_TASKS else _tasks(run, colour):
         console.print(part)
@@ -133,12 +134,19 @@ def length_table(tables: Sequence[Table], *, plain: bool) -> Grid:
     return grid
 
 
+WRONG_ANSWERS = 6
+"""Kinds of wrong answers that a line names."""
+
+
 def format_wrong_answers(run: Run) -> str:
-    """`distractor: another planted value 884, not found 175`, over all tasks and lengths."""
+    """`distractor: another planted value 884, not found 175, other 12`, over all tasks and lengths."""
     counts: Counter[str] = Counter()
     for row in wrong_answer_rows(run.table):
         counts[str(row.answer)] += sum(row.counts)
-    return ", ".join(f"{sanitise(answer, 80)} {count:,}" for answer, count in counts.most_common(6))
+    shown = counts.most_common(WRONG_ANSWERS)
+    if other := counts.total() - sum(count for _, count in shown):
+        shown.append(("other", other))
+    return ", ".join(f"{sanitise(answer, 80)} {count:,}" for answer, count in shown)
 
 
 def metric_table(run: Run, *, plain: bool) -> Grid:

@@ -78,22 +78,25 @@ def format_threshold(found: EffectiveLength) -> str:
 # --- the shape of a map -------------------------------------------------------------------------
 
 
-def format_finding(found: MapFinding, diagnosis: Diagnosis) -> str:
-    """A finding of a diagnosis in a sentence without its capital and full stop."""
+NO_DECLINE = "no decline shown"
+"""Instead of `healthy`, where the score at a length is below the threshold and chance may explain it."""
+
+
+def format_finding(found: MapFinding, diagnosis: Diagnosis, *, mean: float | None = None, below: bool = False) -> str:
+    """A finding of a diagnosis in a sentence without its capital and full stop. `mean` is the one that the report gives
+    elsewhere, in which lengths weigh alike; `below`: the score at a length is below the threshold."""
     numbers = found.statistic
     weight = f"weight {numbers['weight']:.2f}" if "weight" in numbers else ""
-    mean = f"{100 * numbers.get('mean', 0.0):.0f}"
+    share = numbers.get("mean", 0.0) if mean is None else mean
+    shown = format_percent(share)
     if found.kind == "healthy":
-        if "may_be" in numbers:
-            count = format_count(diagnosis.samples, "sample")
-            return f"no weak length or depth seen in {count}, mean {mean} (95%: {100 * numbers['may_be']:.0f} or more)"
-        return f"healthy: {mean} everywhere, no length or depth falls behind"
+        return _format_healthy(found, diagnosis, shown, below=below)
     if found.kind == "noise" and "lowest" in numbers:
         low, high = 100 * numbers["lowest"], 100 * numbers["highest"]
-        return f"no marked pattern: about {mean} over all, fitted between {low:.0f} and {high:.0f}"
+        return f"no marked pattern: about {shown} over all, fitted between {low:.0f} and {high:.0f}"
     if found.kind == "noise":
-        how = "right or wrong by chance" if numbers["mean"] >= 0.05 else "it fails nearly everywhere"
-        return f"no pattern: about {mean} at every length and depth, {how}"
+        how = "right or wrong by chance" if share >= 0.05 else "it fails nearly everywhere"
+        return f"no pattern: about {shown} at every length and depth, {how}"
     if found.kind == "cliff":
         before, after = 100 * numbers["before"], 100 * numbers["after"]
         fitted = "" if "last_good" in numbers else "fitted "  # a step has the means of both sides, a curve its own ends
@@ -101,7 +104,7 @@ def format_finding(found: MapFinding, diagnosis: Diagnosis) -> str:
         more = "; longer lengths would tell it from a decay that begins there" if "may_be_decay" in numbers else ""
         return f"cliff: {fitted}{before:.0f} before and {after:.0f} after a fall {fall} (95%; {weight}){more}"
     if found.kind == "irregular":
-        return _format_irregular(diagnosis, mean)
+        return _format_irregular(diagnosis, shown)
     if found.kind == "smooth decay":
         ends = f"fitted from {100 * numbers['from']:.0f} at {format_tokens(numbers['shortest'])}"
         ends += f" to {100 * numbers['to']:.0f} at {format_tokens(numbers['longest'])}"
@@ -125,6 +128,16 @@ def format_finding(found: MapFinding, diagnosis: Diagnosis) -> str:
     side = "end" if found.kind == "recency only" else "start"
     inside = f"{100 * numbers['inside']:.0f} within {format_tokens(numbers['window'])} tokens of the {side}"
     return f"{found.kind}: {inside}, {100 * numbers['outside']:.0f} beyond ({weight})"
+
+
+def _format_healthy(found: MapFinding, diagnosis: Diagnosis, mean: str, *, below: bool) -> str:
+    if "may_be" in found.statistic:
+        count, low = format_count(diagnosis.samples, "sample"), 100 * found.statistic["may_be"]
+        seen = f"{NO_DECLINE} in" if below else "no weak length or depth seen in"
+        return f"{seen} {count}, mean {mean} (95%: {low:.0f} or more)"
+    if below:
+        return f"{NO_DECLINE}: {mean} over all"
+    return f"healthy: {mean} everywhere, no length or depth falls behind"
 
 
 def _format_irregular(diagnosis: Diagnosis, mean: str) -> str:

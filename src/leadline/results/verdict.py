@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -20,6 +21,7 @@ from leadline.core.format import (
 from leadline.results.breakdowns import TaskVerdict, task_verdicts
 from leadline.results.run import Run
 from leadline.results.sentences import (
+    NO_DECLINE,
     against_the_curve,
     effective_warning,
     first_failure,
@@ -86,10 +88,11 @@ def _verdict(run: Run) -> Verdict:
     samples = run.table.counted
     whole = effective_in(run, samples)
     tasks = {t: effective_in(run, samples.take(samples.task == t)) for t in run.table.tasks}
-    said, first, shapes = claim(run, whole), format_truncation(run) + format_refusals(run), _shapes(run)
+    by_task = {t: found for t, found in tasks.items() if found is not None}
+    said, first, shapes = claim(run, whole), format_truncation(run) + format_refusals(run), _shapes(run, by_task)
     return Verdict(
         effective=whole,
-        by_task={t: found for t, found in tasks.items() if found is not None},
+        by_task=by_task,
         shapes=tuple(shapes),
         headline=f"{first}{sanitise(run.label, 80)} {said}",
         claim=first + said[0].upper() + said[1:],
@@ -195,8 +198,9 @@ def claim(run: Run, found: EffectiveLength | None) -> str:
         return f"was not measured: {problem}."
     if found is None:
         whole = run.table.whole
-        if not run.table.tasks:
-            return "was measured by log-probabilities alone: nothing was asked."
+        if not run.table.tasks and run.logprobs:
+            up_to = format_length(max(_measured_lengths(run)))
+            return f"was measured by log-probabilities alone, up to {up_to}: no accuracy and no effective length."
         if whole.mean is None:
             return "has no answer that counts." if run.totals.truncated else "has answered nothing yet."
         return f"is right in {format_percent(whole.mean)}% of {format_count(whole.done, 'sample')}."
@@ -223,6 +227,18 @@ def claim(run: Run, found: EffectiveLength | None) -> str:
         fails = ""
     beside = f"; it claims {format_length(run.window)}" if run.window and " claims" not in claims else ""
     return f"can use {found.point}{claims}{spread}{fails}{exceptions}{beside}."
+
+
+def format_missing(run: Run) -> str:
+    """`42 samples not asked yet.`: a run that was stopped, or is still going; empty if all were asked."""
+    missing = run.totals.missing
+    return f"{format_count(missing, 'sample')} not asked yet." if missing else ""
+
+
+def _measured_lengths(run: Run) -> set[int]:
+    """The lengths with an answer or a log-probability."""
+    answered = {length for length, tally in run.table.by_length.items() if tally.done}
+    return answered | {length for found in run.logprobs.estimates.values() for length in found}
 
 
 def format_design_effect(run: Run) -> str:
@@ -265,19 +281,25 @@ def _few_documents(run: Run) -> str:
     return f" Only {least} {where}: too few to rely on, plan on {FEW_CLUSTERS} or more."
 
 
-def _shapes(run: Run) -> list[str]:
+def _shapes(run: Run, effective: Mapping[str, EffectiveLength]) -> list[str]:
     samples, tasks = run.table.counted, run.table.tasks
     found = {}
     for task in () if run.totals.answer_problem else tasks:
         mine = samples.take(samples.task == task)
         if len(np.unique(mine.counted().length)) > 1:
             found[task] = diagnose(mine)
+    below = {task for task, one in effective.items() if any(score.mean < one.threshold for score in one.scores)}
     if len(tasks) == 1:
-        sentences = [format_finding(f, d) for d in found.values() for f in d.findings]
+        sentences = [
+            format_finding(f, d, mean=run.table.whole.mean, below=task in below)
+            for task, d in found.items()
+            for f in d.findings
+        ]
         return [f"{s[:1].upper()}{s[1:]}." for s in sentences]
     kinds: dict[str, list[str]] = {}
     for task, diagnosis in found.items():
-        kinds.setdefault(diagnosis.kind, []).append(sanitise(task, 40))
+        kind = NO_DECLINE if diagnosis.kind == "healthy" and task in below else diagnosis.kind
+        kinds.setdefault(kind, []).append(sanitise(task, 40))
     return [f"{kind.capitalize()}: {', '.join(names)}." for kind, names in kinds.items()]
 
 
@@ -291,9 +313,10 @@ def _findings(run: Run, found: EffectiveLength | None) -> list[str]:
         if warning := effective_warning(found):
             lines.append(f"{warning[0].upper()}{warning[1:]}.")
     if whole.mean is not None:
+        asked_all = all(tally.done + tally.failed for tally in table.cells.values())
+        over = "Over all lengths and depths" if asked_all else "Over the lengths and depths that were asked"
         lines.append(
-            f"Over all lengths and depths it is right in {format_percent(whole.mean)}% "
-            f"(95%: {format_percent_range(whole.interval)}%)."
+            f"{over} it is right in {format_percent(whole.mean)}% (95%: {format_percent_range(whole.interval)}%)."
         )
     lines += format_scorer_gaps(table)
     memory = run.no_context.whole
@@ -332,8 +355,8 @@ def _not_measured(run: Run) -> list[str]:
     notes = [sanitise(str(note), 300) for note in run.manifest.model.get("notes", ())]
     tasks = tuple(f"{sanitise(title, 300)}:" for title in run.manifest.tasks)  # names stay as they are
     lines += [f"{note if note.startswith(tasks) else note[:1].upper() + note[1:]}." for note in notes]
-    longest = max(table.lengths, default=0)
-    if run.window and longest < run.window:
+    longest = max(_measured_lengths(run), default=0)
+    if run.window and 0 < longest < run.window:
         lines.append(f"Nothing longer than {format_length(longest)}, of {format_length(run.window)} claimed.")
     if run.rule:
         lines.append(
@@ -350,8 +373,7 @@ def _not_measured(run: Run) -> list[str]:
         lines.append(
             f"{format_count(whole.failed, 'sample')} failed{cut}; failed samples {table.where_failures_count}."
         )
-    if whole.missing:
-        lines.append(f"{format_count(whole.missing, 'sample')} not asked yet.")
+    lines += filter(None, [format_missing(run)])
     if run.totals.receipts.different:
         lines.append(f"{format_count(run.totals.receipts.different, 'sample')} read at another length than was sent.")
     return lines

@@ -46,6 +46,7 @@ COLUMN_PIXELS = 600
 """A figure drawn wider than this takes both columns."""
 _PAGE_COLOURS = {HEAD: "var(--head)", TEXT: "var(--text)", MUTED: "var(--muted)", LINE: "var(--line)"}
 _SIZE = re.compile(r'width="([\d.]+)" height="([\d.]+)"')
+_ATTRIBUTE = re.compile(r' (?!aria-)[\w:-]+="[^"]*"')
 _LONG_NUMBER = re.compile(r"(\d+\.\d\d)\d+")
 _SELECTION = re.compile(r'aria-label="\[([^\]]*)\] ')
 _TEXT = re.compile(r"<text ([^>]*)>(.*?)</text>")
@@ -231,6 +232,11 @@ def with_widths(svg: str) -> str:
     return _TEXT.sub(replaced, svg)
 
 
+def _shortened(svg: str) -> str:
+    """Coordinates with two decimals. Texts and labels keep theirs: they are values."""
+    return _ATTRIBUTE.sub(lambda found: _LONG_NUMBER.sub(r"\1", found[0]), svg)
+
+
 def _scaled(svg: str, factor: float) -> str:
     """Changes the outer size; the view box, and with it the drawing, stays."""
     return _SIZE.sub(lambda m: f'width="{float(m[1]) * factor:.1f}" height="{float(m[2]) * factor:.1f}"', svg, count=1)
@@ -251,7 +257,7 @@ class PageFigure:
     def __html__(self) -> str:
         label = html.escape(self._figure.alternative, quote=True)
         try:
-            svg = with_widths(_LONG_NUMBER.sub(r"\1", self._drawn.result()))
+            svg = with_widths(_shortened(self._drawn.result()))
         except RenderError as error:
             return f'<p class="warning">{html.escape(sanitise(error.what))}</p><p class="small">{label}</p>'
         svg = _SELECTION.sub(r'data-select="\1" aria-label="', svg)
