@@ -1,4 +1,4 @@
-"""`leadline plan --detect`: how many samples a drop needs."""
+"""`leadline plan`: what it shows without a server, and with --detect how many samples a drop needs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,35 @@ import pytest
 from leadline.cli.detection import parse_points
 from leadline.cli.main import run_command
 from leadline.core.errors import UsageError
+from support.commands import Say
+from support.fake_server import FakeServer
+
+NO_SERVER = "openai:some-model?base_url=http://127.0.0.1:9/v1"
+
+
+def test_with_a_tokenizer_a_plan_needs_no_server(say: Say) -> None:
+    words = ("niah", "--lengths", "4k", "--model")
+    planned = say("plan", *words, f"{NO_SERVER}&tokenizer=bytes", "--price-in", "1")
+    assert planned.code == 0, planned.err
+    assert "money   0.06" in planned.out
+    assert "planned without the server: its window and what it adds to prompts are not known" in planned.err
+    assert "reports no token counts" not in planned.err
+    unknown = say("plan", *words, NO_SERVER)
+    assert unknown.code == 69
+    assert "to plan without the server, give tokenizer=FOLDER" in unknown.err
+    asked = say("run", *words, f"{NO_SERVER}&tokenizer=bytes")
+    assert asked.code == 69
+    assert "tokenizer=" not in asked.err
+
+
+def test_a_run_of_a_server_that_is_away_can_be_planned(say: Say) -> None:
+    with FakeServer() as server:
+        model = f"openai:fake?base_url={server.base_url}&tokenizer=bytes"
+        words = ("niah", "--model", model, "--lengths", "1k", "--depths", "1", "--samples", "2")
+        assert say("run", *words, "--no-figure").code in (0, 1)
+    planned = say("plan", *words)
+    assert planned.code == 0, planned.err
+    assert "2 samples are already answered" in planned.out
 
 
 @pytest.mark.parametrize(("text", "share"), [("5pt", 0.05), ("5", 0.05), ("0.05", 0.05), ("2.5 points", 0.025)])

@@ -85,9 +85,10 @@ def plan(
     figure: Annotated[bool, typer.Option(hidden=True)] = True,
     checks: Annotated[bool, typer.Option(hidden=True)] = True,
 ) -> None:
-    """Show what a run would cost: requests, tokens, time and money. Nothing is sent.
+    """Show what a run would cost: requests, tokens, time and money. No prompt of the run is sent.
 
     Takes the options of `leadline run`: replace `run` by `plan`. For a list of models it shows each and the total.
+    A server is asked for its tokenizer, template and window; with `tokenizer=` in the model's name it may be away.
     """
     listed = listed_models(flags, models, shard, include_model)
     planned: list[tuple[str, Spec, Path | None]] = [("", spec_of(flags), None)] if not listed else []
@@ -117,7 +118,8 @@ def plan(
 def _plan_values(made: Plan, name: str, folder: Path) -> dict[str, Any]:
     done = failed = 0
     if (folder / MANIFEST).exists():
-        refuse_other_run(read_manifest(folder), made.manifest, folder)
+        if not made.model.card.plan_only:  # of a model that cannot be asked not everything is known
+            refuse_other_run(read_manifest(folder), made.manifest, folder)
         done, failed = count_done(folder)
     return {
         "folder": str(folder),

@@ -321,6 +321,11 @@ class ModelProvider(Options):
     def open(self, name: str) -> Model:
         raise NotImplementedError
 
+    def open_for_plan(self, name: str) -> Model:
+        """The same for `leadline plan`, which sends no prompt: it may be a model that cannot be asked now, if its card
+        says so (`plan_only`)."""
+        return self.open(name)
+
 
 class Scorer(Protocol):
     """A pure function from a probe and its answer to a score."""

@@ -229,7 +229,7 @@ def _prepare(spec: Spec, open_: OpenModel | None, listen: Listener, planning: bo
     _check_readings(spec, tasks)
     _check_allowance(spec)
     tariff = _tariff(spec, planning=planning)
-    model = (open_ or open_model)(spec)
+    model = open_(spec) if open_ else open_model(spec, planning=planning)
     try:
         if model.card.plan_only and not planning:
             fix = "`leadline plan` works with it; to run it, put its weights there"
@@ -287,8 +287,9 @@ def asked_at_once(model: Model, limits: Limits) -> int:
     return model.replicas if isinstance(model, Replicated) else 1
 
 
-def open_model(spec: Spec) -> Model:
-    """Opens the model, with the spec's limits that its provider has and its name does not set."""
+def open_model(spec: Spec, *, planning: bool = False) -> Model:
+    """Opens the model, with the spec's limits that its provider has and its name does not set. Only with `planning` may
+    it be one that cannot be asked."""
     name = registry.ModelName.parse(spec.model)
     provider = registry.provider(name)
     if spec.limits.ray is not None:
@@ -296,7 +297,7 @@ def open_model(spec: Spec) -> Model:
     known = type(provider).model_fields.keys() - provider.model_fields_set
     limits: dict[str, Any] = spec.limits.model_dump(include={"timeout", "anyway", "rate_limit_wait"})
     provider = provider.model_copy(update={option: value for option, value in limits.items() if option in known})
-    return provider.open(name.name)
+    return provider.open_for_plan(name.name) if planning else provider.open(name.name)
 
 
 def _open_replicas(name: str, provider: ModelProvider, wanted: int) -> Model:

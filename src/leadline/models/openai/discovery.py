@@ -66,6 +66,8 @@ class ServerInfo:
     """Values that differ between sets of weights."""
     props: Mapping[str, Any] = field(default_factory=dict)
     """The reply of llama.cpp's /props."""
+    away: str = ""
+    """Why nothing is known about the server: it did not answer. Empty if it did."""
     suggested_url: str = ""
     """The URL that does list models, when base_url does not: probably the intended one."""
     notes: tuple[str, ...] = ()

@@ -100,10 +100,26 @@ class OpenAI(ModelProvider):
         {}, description='further fields of every request, as JSON: {"top_k": 1}'
     )
 
-    def open(self, name: str) -> OpenAIModel:
+    def open_for_plan(self, name: str) -> OpenAIModel:
+        """Without an answer of the server too, if the tokenizer is given: lengths and costs need no more."""
+        try:
+            return self.open(name)
+        except ServerError as error:
+            if not name:
+                raise
+            if self.tokenizer in ("", "server"):
+                fix = "to plan without the server, give tokenizer=FOLDER or tokenizer=tiktoken:NAME"
+                raise ServerError(error.what, where=error.where, fix=f"{error.fix}; {fix}") from None
+            note = f"{error.what}; planned without the server: its window and what it adds to prompts are not known"
+            return OpenAIModel(self, self._client(), ServerInfo("plain", name, away=error.what, notes=(note,)))
+
+    def _client(self) -> HttpClient:
         key = self._key()
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        client = HttpClient(self._checked_url(), headers=headers, timeout=self.timeout)
+        return HttpClient(self._checked_url(), headers=headers, timeout=self.timeout)
+
+    def open(self, name: str) -> OpenAIModel:
+        client = self._client()
         client.rate_limit_wait = self.rate_limit_wait
         try:
             model = OpenAIModel(self, client, inspect_server(client, name))
@@ -222,7 +238,9 @@ class OpenAIModel:
             "decoding": digest([self._requests.decoding(options.max_tokens or 0), options.thinking, options.extra]),
         }
         window = options.window or server.window
-        return ModelCard(name=server.model, window=window, fingerprints=fingerprints, notes=tuple(notes))
+        return ModelCard(
+            name=server.model, window=window, fingerprints=fingerprints, notes=tuple(notes), plan_only=server.away
+        )
 
     def answer(self, document: Document, probes: Sequence[Probe]) -> list[Answer]:
         """One request for each probe."""
@@ -339,7 +357,9 @@ class OpenAIModel:
         return frame
 
     def _prompt_tokens(self, text: str, prefix: str) -> int | None:
-        """The server's own count of a short prompt."""
+        """The server's own count of a short prompt; None where it has none, or did not answer before."""
+        if self.server.away:
+            return None
         outcome: Completion | Failure = Failure("server", "")
         url = self._url(self._chat)
         for _ in range(ATTEMPTS):

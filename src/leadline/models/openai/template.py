@@ -146,7 +146,9 @@ class FrameFinder:
         ours = [len(self.tokenizer.encode(frame.before + text + frame.after + prefix)) for text in _PROBES]
         extra, notes = 0, tuple[str, ...]()
         one, two = ((theirs[i] or 0) - ours[i] for i in (0, 1))
-        if None in theirs or theirs[0] == theirs[1]:  # a placeholder, if it is the same for any text
+        if self.server.away:
+            pass  # its note says that this is not known
+        elif None in theirs or theirs[0] == theirs[1]:  # a placeholder, if it is the same for any text
             notes = ("the server reports no token counts: what it adds to a prompt is not part of any length",)
         elif one == two:
             extra, notes = one, ((_MEASURED.format(one),) if one else ())
