@@ -165,3 +165,9 @@ def test_cells_without_data_or_with_fewer_answers_say_so(tmp_path: Path) -> None
     drawn = render(heatmap(gap), "svg").decode()
     assert "no data" in drawn
     assert "2 of 3" in drawn
+
+
+def test_a_cell_of_the_page_selects_its_exact_depth(tmp_path: Path) -> None:
+    records = list(planted_records(cliff, lengths=[1024, 65536], depths=[0.125, 1 / 3]))
+    svg = PageFigure(heatmap(load_run(write_run(tmp_path / "run", records))), "map").__html__()
+    assert {float(depth) for depth in re.findall(r'data-select="0/0/1024/([\d.]+)/', svg)} == {0.125, 1 / 3}
