@@ -17,6 +17,7 @@ from leadline.core.errors import UsageError
 from leadline.core.spec import Spec
 from leadline.results import run as results
 from leadline.results.comparability import pair_runs
+from leadline.results.sentences import format_comparison, format_gate
 from leadline.results.summary import cell_table
 from leadline.results.totals import refuse_unmeasured
 from leadline.results.verdict import Verdict, effective_in, verdict
@@ -75,6 +76,11 @@ class RunComparison:
     @property
     def passed(self) -> bool:
         return self.gate is not None and self.gate.verdict == "pass"
+
+    def __str__(self) -> str:
+        """The result, that of the gate, and the warnings, a line each."""
+        gate = [] if self.gate is None else [format_gate(self.gate)]
+        return "\n".join([format_comparison(self.differences), *gate, *self.warnings])
 
     def to_pandas(self) -> pd.DataFrame:
         """One row for the whole, every length, task and depth: both means, the change, and its interval."""

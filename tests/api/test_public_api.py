@@ -141,6 +141,14 @@ def test_a_run_gives_frames_figures_pages_and_lengths(tmp_path: Path) -> None:
     assert second.split()[:6] == ["niah", "2k", "4", "4", "0", "0%"]
 
 
+def test_a_plan_is_printed_in_a_few_lines() -> None:
+    assert str(leadline.plan(spec("sim:perfect", depths=5, samples=8))).splitlines() == [
+        "sim:perfect",
+        "niah: 80 requests, 117,760 prompt tokens, 117,760 tokens read (fresh), at most 5,120 output tokens",
+        "simulated: its profile is planted, not measured",
+    ]
+
+
 def test_two_runs_are_compared_and_judged(tmp_path: Path) -> None:
     asked = {"depths": 5, "samples": 8}
     base = leadline.measure(spec("sim:perfect", **asked), tmp_path / "base")
@@ -148,6 +156,9 @@ def test_two_runs_are_compared_and_judged(tmp_path: Path) -> None:
     comparison = worse.compare(base, gate="overall >= -5")
     assert comparison.gate is not None
     assert (comparison.gate.verdict, comparison.passed) == ("fail", False)
+    first, second = str(comparison).splitlines()
+    assert first.startswith("Worse: ")
+    assert second == "fail: overall"
     assert set(comparison.to_pandas()["scope"]) == {"overall", "length", "depth"}
     other = leadline.measure(spec(seed=3), tmp_path / "other")
     with pytest.raises(UsageError, match="did not ask the same"):

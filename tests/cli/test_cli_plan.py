@@ -30,6 +30,17 @@ def test_with_a_tokenizer_a_plan_needs_no_server(say: Say) -> None:
     assert "tokenizer=" not in asked.err
 
 
+def test_memory_and_time_are_results_of_a_plan(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = ("memory 1.0 GiB of 24", "time about 3 s", "the time is for one replica")
+    monkeypatch.setattr("leadline.run.plan.forecast", lambda *_: lines)
+    words = ("plan", "niah", "--model", "sim:perfect", "--lengths", "1k")
+    shown = say(*words)
+    assert "memory  1.0 GiB of 24\ntime    about 3 s\n        the time is for one replica\n" in shown.out
+    assert "GiB" not in shown.err
+    assert "note:  simulated" in shown.err
+    assert json.loads(say(*words, "--json").out)["notes"][-3:] == list(lines)
+
+
 def test_a_run_of_a_server_that_is_away_can_be_planned(say: Say) -> None:
     with FakeServer() as server:
         model = f"openai:fake?base_url={server.base_url}&tokenizer=bytes"

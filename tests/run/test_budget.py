@@ -124,6 +124,9 @@ def test_a_plan_has_the_money_of_every_reading_mode_side_by_side(say: Say, serve
     assert "this grid read fresh " in shown
     assert "prices of 2026-11-01" in shown
     assert "the budget of 5.00 usd ends it after about" in shown
+    assert "the budget of 0.01 usd ends it after less than 1%" in say(*asked, "--budget", "0.01usd").out
+    until = say(*asked, "--until", "effective", "--budget", "0.01usd").out
+    assert "the budget of 0.01 usd pays for less than 1% of the most it may ask" in until
     batch = json.loads(say(*asked, "--tier", "batch", "--json").out)
     assert batch["money"] == pytest.approx(found["money"] / 2)
 

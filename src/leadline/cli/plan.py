@@ -107,7 +107,7 @@ def plan(
         if not flags.json_:
             if len(found) > 1:
                 echo()
-            _show(values)
+            _show(values, made.forecast)
     total = _total(found)
     if flags.json_:
         print_json({"models": found, "total": total} if listed else found[0])
@@ -191,12 +191,15 @@ def _total(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return sums | {name: sum(values[name] for values in found) for name in ("already_done", "failed_before")}
 
 
-def _show(values: dict[str, Any]) -> None:
+def _show(values: dict[str, Any], forecast: Sequence[str]) -> None:
     named = values["name"] != values["model"]
     echo(f"{values['name']} ({values['model']})" if named else values["model"], bold=True)
     costs = dict(values["tasks"])
     _show_costs("task", costs | ({"total": values["total"]} if len(costs) > 1 else {}), values["reading"])
     _show_time_and_money(values)
+    for line in forecast:
+        label, _, rest = line.partition(" ")
+        echo(f"{label:<7} {rest}" if label in ("memory", "time") else f"        {line}")
     if judges := values["judges"]:
         _show_judges(judges)
     if values["until"]:
@@ -206,7 +209,8 @@ def _show(values: dict[str, Any]) -> None:
         show_detection(values["detection"])
     echo(f"folder  {values['folder']}")
     for note in values["notes"]:
-        warn(note)
+        if note not in forecast:
+            warn(note)
 
 
 def _show_judges(judges: dict[str, dict[str, Any]]) -> None:
@@ -265,4 +269,8 @@ def _money_lines(values: dict[str, Any]) -> Iterator[str]:
         yield values["prices"]
     whole = values["money"] + sum(cost["money"] or 0.0 for cost in values.get("judges", {}).values())
     if (budget := values.get("budget")) is not None and budget < whole:
-        yield f"the budget of {format_money(budget, currency)} ends it after about {budget / whole:.0%}"
+        share = f"about {budget / whole:.0%}" if budget >= 0.01 * whole else "less than 1%"
+        limit = f"the budget of {format_money(budget, currency)}"
+        yield (
+            f"{limit} pays for {share} of the most it may ask" if values["until"] else f"{limit} ends it after {share}"
+        )

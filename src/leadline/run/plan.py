@@ -33,6 +33,7 @@ from leadline.core.contracts import (
     options_of,
 )
 from leadline.core.errors import LengthError, SourceError, StoreError, UsageError
+from leadline.core.format import format_count
 from leadline.core.secrets import holds_secret, redact
 from leadline.core.spec import Limits, Spec, TaskSpec
 from leadline.core.types import Document, Frame
@@ -157,10 +158,13 @@ class Plan:
     allowed: dict[str, dict[int, int]]
     """By task title and length: the longest allowed answer in tokens."""
     notes: tuple[str, ...]
+    """For the user, the lines of `forecast` among them."""
     prompts: dict[str, tuple[dict[int, int], int]] = field(default_factory=dict)
     """By task title: the tokens of prompts by length, and of those a question's own."""
     tariff: Tariff | None = None
     """The prices of the model, where the spec names a file of them."""
+    forecast: tuple[str, ...] = ()
+    """Memory and time on this machine, where the model is in this process."""
 
     @property
     def planned(self) -> int:
@@ -204,6 +208,16 @@ class Plan:
         manifest = msgspec.structs.replace(self.manifest, model=model)
         return dataclasses.replace(self, manifest=manifest, notes=(*self.notes, *notes))
 
+    def __str__(self) -> str:
+        """Tokens of each task and of the run, and the notes: what `leadline plan` prints, without money."""
+        costs = self.costs | ({"total": self.cost} if len(self.costs) > 1 else {})
+        lines = (
+            f"{title}: {format_count(cost.requests, 'request')}, {cost.prompt_tokens:,} prompt tokens, "
+            f"{cost.tokens_read:,} tokens read ({self.spec.reading}), at most {cost.output_tokens:,} output tokens"
+            for title, cost in costs.items()
+        )
+        return "\n".join([self.spec.model, *lines, *self.notes])
+
     def close(self) -> None:
         self.model.close()
 
@@ -243,14 +257,15 @@ def _prepare(spec: Spec, open_: OpenModel | None, listen: Listener, planning: bo
         built = {title: _smallest_and_largest(spec, title, task, fitter, patient) for title, task in tasks.items()}
         _allow_what_was_built(allowed, built)
         costs = {title: cost_of(spec, task, allowed[title], built[title]) for title, task in tasks.items()}
-        notes += (*_short_allowances(built, fitter), *forecast(spec, tasks, model, allowed, fitter))
+        expected = forecast(spec, tasks, model, allowed, fitter)
+        notes += (*_short_allowances(built, fitter), *expected)
         overlaps = overlap_notes(spec, tasks, built, fitter)
         manifest = manifest_for(
             spec, tasks, model, fitter, planned=count_cells(spec, tasks), built=built, notes=overlaps
         )
         notes += overlaps
         prompts = {title: prompts_of(task, allowed[title], built[title]) for title, task in tasks.items()}
-        return Plan(spec, tasks, model, fitter, manifest, costs, allowed, notes, prompts, tariff)
+        return Plan(spec, tasks, model, fitter, manifest, costs, allowed, notes, prompts, tariff, expected)
     except BaseException:
         model.close()
         raise
