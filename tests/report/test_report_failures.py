@@ -10,7 +10,9 @@ import pytest
 
 from leadline.cli.main import run_command
 from leadline.results.run import load_run
+from leadline.results.summary import summary, totals_values
 from leadline.results.verdict import verdict
+from support.planted_runs import failed_record, perfect, planted_records, write_run
 
 ASK = ["--lengths", "512,1k", "--depths", "3", "--samples", "6", "--attempts", "1", "--no-figure"]
 
@@ -106,3 +108,12 @@ def test_every_wrong_answer_is_in_the_table_by_its_class(tmp_path: Path, capsys:
     assert classes.pop("correct") == 8
     assert seen == classes, "one vocabulary, and no class is left out"
     assert "depth down" not in shown, "one depth is in the table already"
+
+
+def test_a_failed_sample_has_no_receipt_to_give(tmp_path: Path) -> None:
+    records = list(planted_records(perfect, lengths=[1024, 2048], depths=[0.5], samples=4))
+    records[0] = failed_record(records[0].cell)
+    run = load_run(write_run(tmp_path / "run", records, samples=4))
+    receipts = summary(run)["receipts"]
+    assert receipts["not_given"] == run.receipts.not_given == totals_values(run)["receipts"]["absent"] == 0
+    assert receipts["equal"] + receipts["different"] == 7

@@ -52,7 +52,7 @@ def summary(run: Run) -> dict[str, Any]:
         "receipts": {
             "equal": totals.receipts.equal,
             "different": totals.receipts.different,
-            "not_given": totals.asked - totals.receipts.equal - totals.receipts.different,
+            "not_given": totals.receipts.not_given,
         },
         "lengths": [
             {
