@@ -12,6 +12,7 @@ import pytest
 from scipy.stats import binomtest, permutation_test
 
 from leadline.core.errors import UsageError
+from leadline.core.format import format_tokens
 from leadline.core.types import Cell
 from leadline.report.comparison import comparison_markdown, format_check, gate_markdown, junit_xml
 from leadline.results.comparability import comparability
@@ -242,6 +243,9 @@ def test_effective_length_is_gated_by_its_relative_change() -> None:
     fallen = check_gate(pair(base, candidate_of(base, shorter, rng, redrawn=1.0)), parse_gate("effective >= -10%"))
     assert fallen.verdict == "fail"
     assert fallen.checks[0].difference == pytest.approx(-0.75, abs=0.01)
+    [check] = fallen.checks
+    lengths = f"{format_tokens(check.base)} to {format_tokens(check.candidate)} by interpolation"
+    assert f"), {lengths}, bound -10.0%: fail" in format_check(check)
 
 
 def test_a_gate_may_be_asked_again_and_again() -> None:

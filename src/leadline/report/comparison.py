@@ -235,7 +235,9 @@ def junit_xml(
 
 def format_check(check: GateCheck) -> str:
     """`task:vt: -4.2 (-6.0 to -2.4), bound -3.0: fail`, and what would help where it is undecided."""
-    unit = "%" if check.name == "effective" else ""
+    unit = crossings = ""
+    if check.name == "effective":
+        unit, crossings = "%", f", {format_tokens(check.base)} to {format_tokens(check.candidate)} by interpolation"
     span = format_span(100 * check.interval.low, 100 * check.interval.high, "+.1f")
     more = ""
     if check.times_more is not None:
@@ -244,7 +246,7 @@ def format_check(check: GateCheck) -> str:
             "; a few more samples would tell" if times < 1.1 else f"; about {times:,.6g} times the samples would tell"
         )
     return (
-        f"{check.name}: {100 * check.difference:+.1f}{unit} ({span}), "
+        f"{check.name}: {100 * check.difference:+.1f}{unit} ({span}){crossings}, "
         f"bound {100 * check.bound:+.1f}{unit}: {check.verdict}{more}{format_few(check.documents)}"
     )
 
