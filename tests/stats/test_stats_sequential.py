@@ -183,7 +183,7 @@ def test_a_cliff_is_found_for_a_fraction_of_the_fixed_cost() -> None:
     assert step.outcome == "decided"
     assert format_step(step) == "64k reaches a score of 85, 128k does not (95% at every look)"
     assert step.saving > 10
-    assert format_saving(step, 100).startswith("spent ")
+    assert format_saving(step, 100).startswith("took up to ")
 
 
 def test_a_model_on_the_line_ends_undecided_and_says_what_more_would_cost() -> None:

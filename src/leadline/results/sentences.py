@@ -232,10 +232,10 @@ def format_step(step: SamplingStep) -> str:
 
 
 def format_saving(step: SamplingStep, fixed: int) -> str:
-    """`spent 20 million tokens; 100 samples a cell would take 14 times as many`."""
+    """`took up to 20 million tokens; 100 samples a cell would take 14 times as many`."""
     factor = f"{step.saving:.3g}"
     times = "as many" if factor == "1" else f"{factor} times as many"
-    spent = f"spent {format_number(step.spent)} tokens; {fixed} samples a cell would take {times}"
+    spent = f"took up to {format_number(step.spent)} tokens; {fixed} samples a cell would take {times}"
     return spent if step.more is None else f"{spent}; about {format_number(step.more)} more would settle the rest"
 
 
