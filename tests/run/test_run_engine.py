@@ -150,7 +150,7 @@ def test_the_first_probe_of_a_shared_document_is_answered_before_the_others_are_
 def scripted(monkeypatch: pytest.MonkeyPatch) -> ScriptedModel:
     """A model that answers right, in place of the one the spec names; tests change its script."""
     model = ScriptedModel(lambda probe, attempt: Completion(probe.targets[0]))
-    monkeypatch.setattr(planning, "open_model", lambda spec: model)
+    monkeypatch.setattr(planning, "open_model", lambda spec, **_: model)
     monkeypatch.setattr(attempts, "FIRST_WAIT_SECONDS", 0.005)
     return model
 

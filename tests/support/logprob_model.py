@@ -66,7 +66,7 @@ class RuleLogprobModel:
 
 def use(monkeypatch: pytest.MonkeyPatch, model: object) -> None:
     """Have runs open this model, whatever the spec names."""
-    monkeypatch.setattr(planning, "open_model", lambda spec: model)
+    monkeypatch.setattr(planning, "open_model", lambda spec, **_: model)
 
 
 def remembers(before: list[int], token: int) -> float:
