@@ -16,7 +16,7 @@ from leadline.core.errors import UnknownName, UsageError
 from leadline.core.records import Completion
 from leadline.core.spec import TaskSpec
 from leadline.core.types import Cell, Document
-from leadline.run.plan import manifest_for
+from leadline.run.identity import manifest_for
 from leadline.tasks.templates import read_templates, template_of, with_templates
 from leadline.tasks.wording import WordedTask
 from leadline.text.chat import completion_frame

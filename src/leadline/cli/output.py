@@ -50,7 +50,7 @@ def warn(text: str) -> None:
 
 
 def discard_stdout() -> None:
-    """Nobody reads stdout any more: what is printed from now on goes to /dev/null."""
+    """For a stdout that was closed by its reader: what is printed from now on goes to /dev/null."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

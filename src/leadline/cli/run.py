@@ -49,8 +49,9 @@ from leadline.results.summary import summary, totals_values
 from leadline.results.totals import Totals, cache_warning, format_cache_use, format_seconds_saved
 from leadline.results.verdict import failures_fix
 from leadline.run.engine import CheckModel, measure
+from leadline.run.identity import folder_name
 from leadline.run.judge import check_judges
-from leadline.run.plan import RUNS, folder_name
+from leadline.run.plan import RUNS
 from leadline.store.runs import without_brackets
 
 

@@ -38,7 +38,7 @@ CHECKS: tuple[Check, ...] = (
           "the model reads a form it was not trained on; scores fall for reasons that are not the context",
           templates.check_template, cheap=True),
     Check("system_prompt", "hidden system prompt",
-          "instructions that nobody sees change answers, and take room in every window",
+          "instructions that are not shown change answers, and take room in every window",
           templates.check_system_prompt, cheap=True),
     Check("prefix", "answer prefix",
           "answers start anew, in another form than the task expects, and are graded differently",

@@ -134,7 +134,7 @@ def with_possible_length(error: LengthError, spec: Spec, title: str, task: Task,
             except LengthError as other:
                 length = max(length + 1, other.shortest or 0)
             else:
-                fix = error.fix.replace(f"{error.shortest:,}", f"{length:,}")
+                fix = f"the shortest length that can hold it is about {length:,}; fewer depths or facts need less"
                 return LengthError(error.what, where=error.where, fix=fix, shortest=length)
     finally:
         fitter.extra_allowance = before

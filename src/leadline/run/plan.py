@@ -1,4 +1,4 @@
-"""The plan of a run: everything that can be checked before the first question, what it will cost, and its manifest.
+"""The plan of a run: everything that can be checked before the first question, and what it will cost.
 
 Names resolve, the model opens, the reading mode fits task and model, lengths fit the window, haystacks exist, and the
 smallest and the largest document of every task are built. Nothing is sent beyond opening the model.
@@ -7,7 +7,6 @@ smallest and the largest document of every task are built. Nothing is sent beyon
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,113 +29,25 @@ from leadline.core.contracts import (
     Replicated,
     Task,
     logprob_model,
-    options_of,
 )
 from leadline.core.errors import LengthError, SourceError, StoreError, UsageError
 from leadline.core.format import format_count
 from leadline.core.secrets import holds_secret, redact
-from leadline.core.spec import Limits, Spec, TaskSpec
-from leadline.core.types import Document, Frame
+from leadline.core.spec import Limits, Spec
+from leadline.core.types import Document
 from leadline.run.allowance import first_allowances
 from leadline.run.costs import Cost, allowances, cost_of, forecast, prompts_of
 from leadline.run.documents import check_memory, count_cells, depths_of, first_rows, overlap_notes, with_possible_length
 from leadline.run.events import Listener, ignore, saying_waits
+from leadline.run.identity import folder_name, manifest_for
 from leadline.run.queue import DocumentLimit
-from leadline.run.recording import scorer_fingerprints
 from leadline.run.retry import Retrier
 from leadline.run.stopping import Stop
-from leadline.store.manifest import Manifest, now, session
+from leadline.store.manifest import Manifest
 from leadline.store.prices import Tariff, tariff_of
 from leadline.store.run_prices import check_budget
-from leadline.store.runs import slug, without_brackets
+from leadline.store.runs import without_brackets
 from leadline.text.fitting import Fitter
-from leadline.text.fitting.search import NESTED_LAYOUT
-
-# --- identity
-
-
-def manifest_for(
-    spec: Spec,
-    tasks: Mapping[str, Task],
-    model: Model,
-    fitter: Fitter,
-    *,
-    planned: int,
-    built: Mapping[str, Sequence[Document]] | None = None,
-    notes: Sequence[str] = (),
-) -> Manifest:
-    """`built` has some documents of every task, whose probes name its scorers; `notes` are for reports."""
-    asked = [p for d in (built or {}).values() for one in d for p in one.probes if p.logprobs is None]
-    scorers = scorer_fingerprints(dict.fromkeys(name for probe in asked for name in probe.scorers))
-    return Manifest(
-        digest=spec.digest,
-        spec=spec.identity(),
-        planned=planned,
-        fingerprints=dict(sorted([*fingerprints(spec, tasks, model, fitter), *scorers.items()])),
-        model={**(card := model.card.model_dump(mode="json")), "notes": [*card["notes"], *notes]},
-        frame=dataclasses.asdict(model.frame),
-        tasks={t.title: _task_entry(t, tasks[t.title], model, fitter) for t in spec.tasks},
-        created=now(),
-        sessions=(session(),),
-    )
-
-
-def folder_name(spec: Spec, suite: str = "") -> str:
-    """`niah-openai-NAME-1a2b3c4d`: the same for the same spec. Of a path only the last part is used. A suite that was
-    asked for by its name takes the place of its tasks."""
-    first, *others = (t.title for t in spec.tasks)
-    task = slug(suite) if suite else f"{slug(first)}+{len(others)}" if others else slug(first)
-    provider, _, name = spec.model.partition("?")[0].partition(":")
-    model = slug(f"{provider}-{name.rstrip('/').rpartition('/')[2]}")
-    return f"{task[:60]}-{model[:60]}-{spec.digest[:8]}"
-
-
-def fingerprints(spec: Spec, tasks: Mapping[str, Task], model: Model, fitter: Fitter) -> Iterator[tuple[str, str]]:
-    """Everything beyond the spec that can change an answer, each under a name that an error can say."""
-    for name, value in model.card.fingerprints.items():
-        yield f"model.{name}", value
-    if code := registry.plugin_digest(spec.model):
-        yield "model.code", code
-    yield "model.frame", model.frame.fingerprint
-    if spec.reading == "nested":
-        yield "text.nested", NESTED_LAYOUT
-    if fitter.plain is not None and any(task.request == "logprobs" for task in tasks.values()):
-        yield "model.plain", fitter.plain.fingerprint
-    for asked in spec.tasks:
-        task = tasks[asked.title]
-        yield f"task.{asked.title}.version", task.version
-        for name, value in options_of(task).items():
-            yield f"task.{asked.title}.{name}", json.dumps(value, sort_keys=True, ensure_ascii=False)
-        if code := registry.plugin_digest(asked.name):
-            yield f"task.{asked.title}.code", code
-        for source in task.sources():
-            yield f"source.{source.name}", source.digest
-
-
-def _task_entry(asked: TaskSpec, task: Task, model: Model, fitter: Fitter) -> dict[str, Any]:
-    return {
-        "name": asked.name,
-        "version": task.version,
-        "category": task.category,
-        "has_depth": task.has_depth,
-        "options": options_of(task),
-        **(_describe_logprobs(task, model, fitter.plain) if task.request == "logprobs" and fitter.plain else {}),
-    }
-
-
-def _describe_logprobs(task: Task, model: Model, plain: Frame) -> dict[str, Any]:
-    """That a task asks for log-probabilities, and the choices that the definitions of its metrics leave open."""
-    return {
-        "kind": "measure",
-        "choices": {
-            **task.choices(),
-            "beginning of text": repr(plain.before) if plain.before else "none: the tokenizer adds none",
-            "model numbers": model.card.fingerprints.get("dtype", "unknown"),
-        },
-    }
-
-
-# --- the plan
 
 OpenModel = Callable[[Spec], Model]
 RUNS = Path("runs")

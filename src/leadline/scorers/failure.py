@@ -15,7 +15,7 @@ wording, and wording before form:
  7  distractor       no target, but another planted value, one of another line, or the demonstration's
  7  false_alarm      the document has no answer, and the model gives one all the same
  8  not_found        the model says it is not there, or that it does not know; false_abstention where questions without
-                     an answer are asked too, so that the model was told how to say so
+                     an answer are asked too, so that the prompt says how to say so
  9  refused          the model declines
 10  cut_off          the allowance ran out before any value, and the answer was neither a loop nor unrelated
 11  wrong            anything else: a value made up, misread or remembered, a piece of one, or no value at all

@@ -268,7 +268,7 @@ def _name(number: int) -> str:
 
 @cache
 def _functions(size: int) -> PieceBank:
-    """Functions that nothing asks about: each calls another one, so that none stands out."""
+    """Functions that nothing asks about: each calls another one, so that all look alike."""
     draw = rng("functions")
     pieces = []
     for number in range(size):

@@ -153,7 +153,7 @@ class _Taken:
 
     def new_pair(self, items: ItemBank, draw: random.Random) -> Pair:
         kinds_and_topics = len(items.kinds) * len(items.topics)
-        if len(self.pairs) + 1 >= kinds_and_topics:  # one is left for the items that nobody asks for
+        if len(self.pairs) + 1 >= kinds_and_topics:  # one is left for the items that no question asks for
             raise UsageError(
                 f"one conversation has {kinds_and_topics:,} kinds and topics, too few for these questions",
                 where="mrcr",

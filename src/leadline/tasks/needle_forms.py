@@ -5,7 +5,7 @@ paraphrase    needle and question describe a person in other words: "the physici
               bad leg"
 association   the needle tells what somebody did, the question asks by what that implies: "watched the guard change at
               Buckingham Palace", "the person who was in London" (NoLiMa's idea, arXiv 2502.05167; the table is ours)
-pieces        the value is told in two or three places, all of which are needed
+pieces        the value is split over two or three places, all of which are needed
 hard          distractors whose keys are nearly the one asked for, or an earlier value that a later one replaces
 
 The answer is a value as in every needle, drawn anew for each sample: it can be checked exactly, and nothing that people
@@ -120,8 +120,8 @@ def form_instruction(match: NeedleMatch, pieces: int, hard: Hard) -> str:
 def form_wordings(match: NeedleMatch, pieces: int) -> dict[str, tuple[str, ...]]:
     """The texts of each planted part that a form has; none where the plain ones will do."""
     if pieces > 1:
-        told = {"beginning": BEGINNINGS, "middle": MIDDLES, "end": ENDS}
-        return {name: told[name] for name in PIECE_PARTS[pieces]}
+        forms = {"beginning": BEGINNINGS, "middle": MIDDLES, "end": ENDS}
+        return {name: forms[name] for name in PIECE_PARTS[pieces]}
     described = {"paraphrase": PARAPHRASE_WORDINGS, "association": ASSOCIATION_WORDINGS}
     return {"needle": described[match]} if match in described else {}
 

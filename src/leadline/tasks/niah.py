@@ -299,27 +299,27 @@ class Needle(TranslatedTask, RetrievalTask):
         replaced: list[Fact] = []
         for number, needle in enumerate(needles):
             for value_number, value in enumerate(needle.values):
-                told = self._told(needle, value)
-                for piece, text in enumerate(told):
+                texts = self._texts(needle, value)
+                for piece, text in enumerate(texts):
                     place = depths[len(facts)] if number < self.queries else draw.random()
-                    name = f"{cell.key}#{number}.{value_number}" + (f".{piece}" if len(told) > 1 else "")
+                    name = f"{cell.key}#{number}.{value_number}" + (f".{piece}" if len(texts) > 1 else "")
                     facts.append(Fact(name, text, place, cell.length))
                 for old in needle.replaced[value_number : value_number + 1]:
-                    [text] = self._told(needle, old)
+                    [text] = self._texts(needle, old)
                     earlier = facts[-1].depth * draw.random()
                     replaced.append(Fact(f"{cell.key}#{number}.{value_number}.replaced", text, earlier, cell.length))
         needed = tuple(fact.id for fact in facts[: self.queries * self.values * pieces])
         return (*replaced, *facts), needed  # of two at one place, the replaced one comes first
 
-    def _told(self, needle: KeyAndValues, value: str) -> list[str]:
+    def _texts(self, needle: KeyAndValues, value: str) -> list[str]:
         """The sentences that tell a value: one, or one for each of its pieces."""
         if self.pieces > 1:
-            told = zip(PIECE_PARTS[self.pieces], split_value(value, self.value_kind, self.pieces), strict=True)
+            pieces = zip(PIECE_PARTS[self.pieces], split_value(value, self.value_kind, self.pieces), strict=True)
             return [
                 self.one_of(part, needle.wording % len(BEGINNINGS), needle.key).format(
                     key=needle.key, value=piece, **self.kinds
                 )
-                for part, piece in told
+                for part, piece in pieces
             ]
         # In a haystack of needles all lines have the same wording.
         first = self.texts("needle")[0] if self.haystack == "needles" else ""
@@ -392,8 +392,8 @@ class _CellNeedles:
         form = {"match": task.match, "pieces": str(task.pieces or ""), "hard": task.hard}
         if not any(form.values()):
             return {}
-        told = " ".join(fact.text for fact in self.facts if fact.id in self.needed)
-        return {k: v for k, v in form.items() if v} | {"overlap": f"{lexical_overlap(question, told):.2f}"}
+        facts = " ".join(fact.text for fact in self.facts if fact.id in self.needed)
+        return {k: v for k, v in form.items() if v} | {"overlap": f"{lexical_overlap(question, facts):.2f}"}
 
     def _wording(self) -> str:
         own = self.task.wording.get("needle")

@@ -3,7 +3,7 @@
     Brabeck | 14 March 2031 | The parcel has not arrived yet. | delivery
 
 Some topics and users are more frequent than others, by weights that every document draws; in the first and last
-records of a list all topics are equally likely, so that they do not show which is the most frequent. The topic stands
+records of a list all topics are equally likely, so that they do not show which is the most frequent. The topic is
 in the record, or follows from the message: each message is about one topic without doubt. A longer list begins
 with the shorter one.
 """

@@ -78,7 +78,7 @@ def draw_new(draw: Callable[[], str], taken: set[str], split: Split) -> str:
             taken.add(value)
             return value
     raise UsageError(
-        f"one document cannot have so many different names and values: {len(taken):,} are taken",
+        f"one document cannot have more different names and values: {len(taken):,} are taken",
         where="task options",
         fix="ask for fewer (keys, chains), or use --reading fresh, where a document has fewer",
     )

@@ -104,8 +104,8 @@ def ensure_folder(progress: Callable[[str], None] = lambda message: None) -> Pat
 
 @contextmanager
 def written_whole(folder: Path, needed: Sequence[str]) -> Iterator[Path]:
-    """A new folder to write into, which then becomes `folder`: nobody sees half of it. If another process has written
-    the same folder meanwhile, that one is used."""
+    """A new folder to write into, which then becomes `folder`: it is never seen half written. If another process has
+    written the same folder meanwhile, that one is used."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as place:
         made = Path(place) / folder.name
