@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from leadline.core.contracts import Model, Remote
 from leadline.core.errors import UsageError
 from leadline.core.spec import Spec
+from leadline.features.judges.asking import check_judges, judge_as_asked
 from leadline.results import run as results
 from leadline.results.comparability import pair_runs
 from leadline.results.sentences import format_comparison, format_gate
@@ -23,7 +24,6 @@ from leadline.results.totals import refuse_unmeasured
 from leadline.results.verdict import Verdict, effective_in, verdict
 from leadline.run.engine import carry_out, checked
 from leadline.run.events import Listener, ignore
-from leadline.run.judge import check_judges, judge_as_asked
 from leadline.run.plan import prepare
 from leadline.stats.compare import Comparison
 from leadline.stats.compare import compare as compare_pairs
@@ -202,7 +202,7 @@ def _check(model: Model) -> Sequence[str]:
     """What the cheap checks of a server find, also as warnings: a caller may not listen to events."""
     if not isinstance(model, Remote):
         return ()
-    from leadline.doctor.checks import cheap_findings  # imports jinja2
+    from leadline.features.doctor.checks import cheap_findings  # imports jinja2
 
     found = cheap_findings(model)
     for finding in found:

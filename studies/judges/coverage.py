@@ -18,8 +18,8 @@ import numpy as np
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parents[1] / "tests"))
 
+from leadline.features.judges.correction import corrected_mean  # noqa: E402
 from leadline.stats.intervals import mean_interval  # noqa: E402
-from leadline.stats.judge_correction import corrected_mean  # noqa: E402
 from support.summhay import ARCHIVE, read_summhay  # noqa: E402
 
 

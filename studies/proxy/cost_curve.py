@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from records import Proxy, Question, Records, Scores
 
-from leadline.stats.correlate import spearman
+from leadline.features.correlate.correlation import spearman
 
 DRAWS = 200
 

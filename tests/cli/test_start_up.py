@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from leadline.cli.main import COMMANDS
+from leadline.cli.main import commands
 
 HEAVY = {"altair", "matplotlib", "pandas", "ray", "sklearn", "statsmodels", "torch", "transformers"}
 LIBRARIES = HEAVY | {"jinja2", "numpy", "pydantic", "rich", "scipy", "tokenizers"}
@@ -29,9 +29,9 @@ def imported(*arguments: str, status: int = 0) -> set[str]:
 
 
 def test_help_and_version_import_no_command_and_no_library() -> None:
-    commands = {f"leadline.cli.{module}" for module, _ in COMMANDS.values()}
+    modules = {command.implementation.partition(":")[0] for command in commands().values()}
     for argument in ("--help", "--version"):
-        assert not imported(argument) & (LIBRARIES | commands), argument
+        assert not imported(argument) & (LIBRARIES | modules), argument
 
 
 @pytest.mark.parametrize("arguments", [["tasks"], ["models"], ["suites"], ["run", "--help"], ["plan", "--help"]])

@@ -11,13 +11,13 @@ from leadline.core.records import Completion, Failure, Receipt, Score
 from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.turns import Turns
 from leadline.core.types import Cell, Document, Frame, Probe
+from leadline.features.correlate.correlation import projection_outliers
+from leadline.features.judges.agreement import agreement
 from leadline.results.breakdowns import from_memory
 from leadline.results.run import logprob_results as measured
 from leadline.run.documents import planned_documents
 from leadline.run.many_models import submission_entry as entry_of
 from leadline.scorers.failure import classify
-from leadline.stats.agreement import agreement
-from leadline.stats.correlate import projection_outliers
 from leadline.stats.diagnose import diagnose
 from leadline.stats.observations import observations
 from leadline.stats.sequential import beta_binomial_sequence

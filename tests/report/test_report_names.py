@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from leadline.dashboard.index import RunIndex
-from leadline.dashboard.pages import RunQuery, list_runs
+from leadline.features.dashboard.index import RunIndex
+from leadline.features.dashboard.pages import RunQuery, list_runs
+from leadline.features.trackers.entry import tracker_entry
 from leadline.report.charts.heatmap import heatmap
 from leadline.report.export import markdown
 from leadline.report.page import page
 from leadline.report.terminal import show_run
-from leadline.report.tracker_entry import tracker_entry
 from leadline.results.run import Run, load_run
 from leadline.results.summary import summary
 from leadline.results.verdict import verdict

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from leadline.dashboard.live import headline_of
+from leadline.features.dashboard.live import headline_of
 from leadline.report.charts.curves import curves
 from leadline.report.charts.heatmap import heatmap
 from leadline.report.comparison import differences_from_first

@@ -12,12 +12,12 @@ import pytest
 
 from leadline.core.spec import make_spec
 from leadline.core.types import Reading
+from leadline.features.judges.verdicts import read_verdicts
 from leadline.results.run import load_run
 from leadline.run.costs import money
 from leadline.run.engine import plan
 from leadline.store.prices import Rates, Tariff
 from leadline.store.runs import RECORDS, read_records
-from leadline.store.verdicts import read_verdicts
 from support.commands import CommandResult, Say
 from support.fake_server import FakeServer, Faults
 from support.leadline_process import start, write_haystack

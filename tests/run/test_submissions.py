@@ -12,9 +12,9 @@ import pytest
 from leadline.cli.main import run_command
 from leadline.core.errors import SourceError, UsageError
 from leadline.core.spec import read_models
-from leadline.report.charts.correlation import scatter
+from leadline.features.correlate.charts import scatter
+from leadline.features.correlate.correlation import correlations
 from leadline.run.many_models import submission_entry
-from leadline.stats.correlate import correlations
 from leadline.store.submissions import (
     MetricScore,
     Submission,

@@ -11,7 +11,7 @@ import pytest
 import leadline
 from leadline.core.errors import NotMeasured, TruncatedPrompts
 from leadline.core.records import Completion, Receipt, Record
-from leadline.dashboard.live import headline_of
+from leadline.features.dashboard.live import headline_of
 from leadline.report.comparison import differences_from_first
 from leadline.results.run import load_run
 from leadline.results.verdict import verdict

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from leadline.features.judges.verdicts import read_label_rows, write_labels
 from leadline.store.ruler_files import decode_sample
-from leadline.store.verdicts import read_label_rows, write_labels
 
 
 @pytest.mark.parametrize("prefix", ["5", '{"a": 1}', "[]", '""', "null"])

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from leadline.dashboard.app import DashboardServer
+from leadline.features.dashboard.app import DashboardServer
 
 
 class Answer(NamedTuple):

@@ -13,9 +13,9 @@ import pytest
 from leadline.cli.options import RunOptions, spec_of
 from leadline.core import registry
 from leadline.core.spec import TaskSpec, make_spec
+from leadline.features.correlate.correlation import CUT, FEWEST
 from leadline.run.documents import count_cells
 from leadline.scorers import failure
-from leadline.stats.correlate import CUT, FEWEST
 from leadline.stats.effective import RULER_THRESHOLD
 from leadline.stats.ruler_summary import SHARE, THRESHOLD
 from leadline.tasks.ruler import TASKS

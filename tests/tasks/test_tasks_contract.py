@@ -21,13 +21,13 @@ from leadline.core.format import format_list
 from leadline.core.records import Completion
 from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.types import Cell, Document, Probe
+from leadline.features.frontier.mrcr_items import ORDINALS
 from leadline.models.sim.model import REFUSALS
 from leadline.run.documents import depths_of
 from leadline.run.engine import measure
 from leadline.stats.effective import effective_length
 from leadline.stats.observations import observations
 from leadline.store.runs import read_records
-from leadline.tasks.mrcr_items import ORDINALS
 from leadline.text.chat import completion_frame
 from leadline.text.tokenizers import ByteTokenizer, WhitespaceTokenizer
 from support.fiction_reader import read_answer

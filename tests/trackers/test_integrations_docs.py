@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from leadline.core import registry
-from leadline.report.tracker_entry import tracker_entry
+from leadline.features.trackers.entry import tracker_entry
 from leadline.results.run import load_run
 from support.planted_runs import cliff, planted_records, write_run
 

@@ -9,10 +9,12 @@ import re
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
-from importlib import import_module
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from itertools import groupby
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -20,33 +22,32 @@ from typer.core import TyperGroup
 
 import leadline
 from leadline.cli import output
+from leadline.core.commands import GROUPS, Command
 from leadline.core.errors import Interrupted, LeadlineError, StoreError, UnknownName, UsageError
 
 COMMANDS = {
-    "demo": ("demo", "Draw a heatmap of a small model; needs no options."),
-    "run": ("run", "Measure a model, or a list of models."),
-    "plan": ("plan", "Show what a run would cost: requests, tokens, time, money."),
-    "doctor": ("doctor", "Check a server: truncation, templates, counts, and more."),
-    "report": ("report", "Show runs as tables, heatmaps and one HTML page."),
-    "judge": ("judge", "Grade recorded answers with judge models, corrected by labels."),
-    "agreement": ("judge", "Agreement of raters in a CSV file, and their bias."),
-    "log": ("log", "Log runs to MLflow, Weights & Biases or TensorBoard."),
-    "compare": ("compare", "Compare two runs prompt by prompt, and apply a gate."),
-    "watch": ("view", "Follow a run of another process in the terminal."),
-    "view": ("view", "Browse all runs in a web browser, live."),
-    "summarize": ("score", "Summarize published scores, with error bars."),
-    "score": ("score", "Grade prediction files of RULER, LongBench and others."),
-    "rescore": ("score", "Grade the saved answers of a run again, by other scorers."),
-    "build": ("build", "Write prompts and answers to files."),
-    "correlate": ("correlate", "Correlate scores of models, or tasks over models."),
-    "tasks": ("catalogue", "List tasks; `tasks show NAME` lists its options."),
-    "models": ("catalogue", "List model providers; `models show NAME` lists options."),
-    "sources": ("catalogue", "List haystacks; `sources pull` downloads public data."),
-    "suites": ("catalogue", "List suites; `suites show NAME` lists its tasks."),
+    "demo": Command("Draw a heatmap of a small model; needs no options.", "leadline.cli.demo:demo", "measure"),
+    "run": Command("Measure a model, or a list of models.", "leadline.cli.run:run", "measure"),
+    "plan": Command("Show what a run would cost: requests, tokens, time, money.", "leadline.cli.plan:plan", "measure"),
+    "report": Command("Show runs as tables, heatmaps and one HTML page.", "leadline.cli.report:report", "look"),
+    "watch": Command("Follow a run of another process in the terminal.", "leadline.cli.watch:watch", "look"),
+    "compare": Command(
+        "Compare two runs prompt by prompt, and apply a gate.", "leadline.cli.compare:compare", "compare"
+    ),
+    "rescore": Command(
+        "Grade the saved answers of a run again, by other scorers.", "leadline.cli.rescore:rescore", "check"
+    ),
+    "build": Command("Write prompts and answers to files.", "leadline.cli.build:build", "exchange"),
+    "tasks": Command("List tasks; `tasks show NAME` lists its options.", "leadline.cli.catalogue:tasks", "list"),
+    "models": Command(
+        "List model providers; `models show NAME` lists options.", "leadline.cli.catalogue:models", "list"
+    ),
+    "sources": Command(
+        "List haystacks; `sources pull` downloads public data.", "leadline.cli.catalogue:sources", "list"
+    ),
+    "suites": Command("List suites; `suites show NAME` lists its tasks.", "leadline.cli.catalogue:suites", "list"),
 }
-"""For each command the module of `leadline.cli` that defines it, and its one-line help."""
-REMOVED = {"submit": "leadline run TASK --models FILE --submission OUT.json"}
-"""Former commands, and what replaces them."""
+"""The commands of the core. Those of features and of other packages come from the entry points `leadline.commands`."""
 OTHER_TOOLS = {
     "-m": "--model",
     "-t": "--task",
@@ -79,30 +80,50 @@ DISK_ERRORS = {
 }  # fmt: skip
 
 
+@cache
+def commands() -> Mapping[str, Command]:
+    """Every command by name, group by group. One that cannot be loaded is listed with the reason."""
+    plugins = {p.name: _plugin_command(p) for p in entry_points(group="leadline.commands")}
+    return dict(sorted((plugins | COMMANDS).items(), key=lambda item: GROUPS.index(item[1].group)))
+
+
+def _plugin_command(point: EntryPoint) -> Command:
+    try:
+        command = point.load()
+        if isinstance(command, Command):
+            return command
+        reason = f"{command!r} is not a Command"
+    except Exception as error:  # code of another package
+        reason = f"{type(error).__name__}: {error}"
+    return Command(f"(cannot be loaded: {reason})", "")
+
+
 class LazyGroup(TyperGroup):
     """A command group that imports a command's module when the command is invoked or its own help is shown."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return list(COMMANDS)
+        return list(commands())
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name in REMOVED:
+        known = commands()
+        if cmd_name not in known:
+            raise UnknownName("command", cmd_name, known, where="leadline")
+        if not known[cmd_name].implementation:
             raise UsageError(
-                f"the command {cmd_name!r} no longer exists", where="leadline", fix=f"did you mean {REMOVED[cmd_name]}?"
+                known[cmd_name].summary.strip("()"), where=f"leadline {cmd_name}", fix="reinstall its package"
             )
-        if cmd_name not in COMMANDS:
-            raise UnknownName("command", cmd_name, COMMANDS, where="leadline")
-        found = getattr(import_module(f"leadline.cli.{COMMANDS[cmd_name][0]}"), cmd_name)
-        if not isinstance(found, typer.Typer):
-            function, found = found, new_app()
-            found.command()(function)
-        command = typer.main.get_command(found)
+        implementation = known[cmd_name].load()
+        if not isinstance(implementation, typer.Typer):
+            function, implementation = implementation, new_app()
+            implementation.command()(function)
+        command = typer.main.get_command(implementation)
         command.name = cmd_name
         return command
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, short) for name, (_, short) in COMMANDS.items()])
+        for group, members in groupby(commands().items(), key=lambda item: item[1].group):
+            with formatter.section(group.capitalize()):
+                formatter.write_dl([(f"{name:<9}", command.summary) for name, command in members])
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -187,7 +208,7 @@ def run_command(arguments: list[str], *, debug: bool = False) -> int:
 
 
 def _command_in(arguments: Sequence[str]) -> str:
-    named = next((word for word in arguments if word in COMMANDS), "")
+    named = next((word for word in arguments if word in commands()), "")
     return f"leadline {named}".rstrip()
 
 

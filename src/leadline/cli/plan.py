@@ -19,9 +19,9 @@ from leadline.cli.run import folder_of
 from leadline.core.errors import UsageError
 from leadline.core.format import format_count, format_duration
 from leadline.core.spec import Spec
+from leadline.features.judges.asking import check_judges
+from leadline.features.judges.samples import judge_cost
 from leadline.run.costs import money, side_by_side
-from leadline.run.judge import check_judges
-from leadline.run.judge_samples import judge_cost
 from leadline.run.plan import Plan, prepare
 from leadline.store.manifest import MANIFEST, read_manifest, refuse_other_run
 from leadline.store.prices import Tariff, tariff_from_flags, tariff_of

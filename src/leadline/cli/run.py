@@ -44,13 +44,13 @@ from leadline.core.errors import (
     UsageError,
 )
 from leadline.core.spec import Judging, Spec
+from leadline.features.judges.asking import check_judges
 from leadline.results.run import Run
 from leadline.results.summary import summary, totals_values
 from leadline.results.totals import Totals, cache_warning, format_cache_use, format_seconds_saved
 from leadline.results.verdict import failures_fix
 from leadline.run.engine import CheckModel, measure
 from leadline.run.identity import folder_name
-from leadline.run.judge import check_judges
 from leadline.run.plan import RUNS
 from leadline.store.runs import without_brackets
 
@@ -157,7 +157,7 @@ def _judge(folder: Path, spec: Spec) -> LeadlineError | None:
     """Grades the answers if the spec has judges. A judge that may not grade does not hide the run: it is returned."""
     if not spec.judges.models:
         return None
-    from leadline.cli.judge import failed_verdicts, grade  # imports scipy
+    from leadline.features.judges.command import failed_verdicts, grade  # imports scipy
 
     asked = spec.judges
     try:
@@ -175,7 +175,7 @@ def check_server(model: Model) -> Sequence[str]:
     """What the cheap checks of `leadline doctor` find; nothing for a model in this process."""
     if not isinstance(model, Remote):
         return ()
-    from leadline.doctor.checks import cheap_findings  # openai, jinja2
+    from leadline.features.doctor.checks import cheap_findings  # openai, jinja2
 
     return cheap_findings(model)
 
@@ -202,7 +202,7 @@ def _prepare_logging(
 ) -> Callable[[Path], None]:
     """Checks the tracker options before the run. Returns the function that logs a finished run."""
     if trackers:
-        from leadline.cli.log import check_trackers, log_finished  # imports altair
+        from leadline.features.trackers.command import check_trackers, log_finished  # imports altair
 
         check_trackers(trackers, step or "0", models)
         return partial(log_finished, trackers=trackers, step=step or "0", run_name=run_name)
@@ -268,8 +268,8 @@ def _draw(run: Run) -> Path | None:
 
 
 def _write_main_figure(run: Run) -> Path:
+    from leadline.features.logprobs.charts import has_perplexity_and_retrieval, logprob_curves, perplexity_and_retrieval
     from leadline.report.charts.heatmap import heatmap  # altair
-    from leadline.report.charts.logprobs import has_perplexity_and_retrieval, logprob_curves, perplexity_and_retrieval
     from leadline.report.charts.render import write_figure
 
     if has_perplexity_and_retrieval(run) and run.table.tasks:
@@ -291,7 +291,7 @@ def _show(run: Run, *, figure: bool) -> None:
     if picture is not None:
         echo(f"{'heatmap' if picture.stem == 'heatmap' else 'figure ':<9} {picture}")
         if picture.stem == "trap":
-            from leadline.report.charts.logprobs import format_perplexity_and_retrieval  # altair
+            from leadline.features.logprobs.charts import format_perplexity_and_retrieval  # altair
 
             echo(format_perplexity_and_retrieval(run))
     if receipts.different:

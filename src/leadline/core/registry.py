@@ -20,7 +20,9 @@ from leadline.core.spec import TaskSpec, validated
 from leadline.core.types import Probe
 
 OptionsT = TypeVar("OptionsT", bound=Options)
-PluginKind = Literal["tasks", "models", "scorers", "sources", "suites", "trackers"]
+PluginKind = Literal[
+    "tasks", "models", "scorers", "sources", "suites", "trackers", "report_sections", "pages", "model_checks"
+]  # fmt: skip
 
 
 @cache

@@ -6,10 +6,10 @@ from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 
 from leadline.core.format import escape_markdown, format_length
+from leadline.features.logprobs.charts import distance_curves, logprob_curves
 from leadline.report.charts.curves import curves, effective_length_bar, run_curves
 from leadline.report.charts.grid import class_bars, difference_map, task_grid
 from leadline.report.charts.heatmap import can_smooth, heatmap
-from leadline.report.charts.logprobs import distance_curves, logprob_curves
 from leadline.report.charts.render import write_figure
 from leadline.report.charts.theme import Figure
 from leadline.report.comparison import differences_from_first, folder_names, leaderboards, titles

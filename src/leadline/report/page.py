@@ -28,16 +28,17 @@ from leadline.core.format import (
     format_percent_range,
     sanitise,
 )
+from leadline.features.judges.results import RubricResults, read_judged
+from leadline.features.judges.tables import judged_section
+from leadline.features.logprobs.charts import distance_curves, logprob_curves
 from leadline.report.charts.curves import curves, effective_length_bar, run_curves, thinking_curves
 from leadline.report.charts.grid import class_bars, difference_map, task_grid
 from leadline.report.charts.heatmap import can_smooth, heatmap
-from leadline.report.charts.logprobs import distance_curves, logprob_curves
 from leadline.report.charts.render import PageFigure
 from leadline.report.charts.theme import Figure
 from leadline.report.comparison import differences_from_first, effective_cell, leaderboards, titles
 from leadline.report.embedded_samples import COLUMNS, TEXT_COLUMNS, EmbeddedSamples, PromptExcerpts, SamplePacker
 from leadline.report.heatmap_data import CLASS_COLOURS
-from leadline.report.judge_tables import judged_section
 from leadline.report.score_tables import (
     absent_table,
     stratum_table,
@@ -48,7 +49,6 @@ from leadline.report.score_tables import (
     wrong_answer_table,
 )
 from leadline.report.terminal import footnotes
-from leadline.results.judge_results import RubricResults, read_judged
 from leadline.results.run import Run, format_interval_kind
 from leadline.results.summary import cell_table
 from leadline.results.table import FAILURE_CLASSES, format_class

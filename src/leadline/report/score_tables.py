@@ -23,8 +23,8 @@ from leadline.core.format import (
     format_percent_range,
     sanitise,
 )
+from leadline.features.published.results import GroupScore, means_over_tasks
 from leadline.report.heatmap_data import ACCURACY, colour_at, ink_on, short_name
-from leadline.results.published import GroupScore, means_over_tasks
 from leadline.results.run import Run
 from leadline.results.table import wrong_answer_rows
 from leadline.results.totals import is_shown

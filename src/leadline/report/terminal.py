@@ -21,9 +21,11 @@ from leadline.core.format import (
     format_time,
     sanitise,
 )
+from leadline.features.judges.results import read_judged
+from leadline.features.judges.tables import show_judged
+from leadline.features.logprobs.statistics import FEW_RARE
 from leadline.report.comparison import Leaderboard, ValueCell, leaderboards
 from leadline.report.heatmap_data import HeatmapCell, HeatmapData, heatmaps_of, short_name, tasks_heatmap
-from leadline.report.judge_tables import show_judged
 from leadline.report.score_tables import (
     SUITE_TASKS,
     TextTable,
@@ -41,7 +43,6 @@ from leadline.report.score_tables import (
 from leadline.results.breakdowns import FromMemory, from_memory
 from leadline.results.comparability import mixed_variants
 from leadline.results.follow import FailedSample
-from leadline.results.judge_results import read_judged
 from leadline.results.progress import RunProgress
 from leadline.results.run import MetricName, Run, format_interval_kind
 from leadline.results.table import Table, Tally, wrong_answer_rows
@@ -55,7 +56,6 @@ from leadline.results.verdict import (
     verdict,
 )
 from leadline.stats.intervals import Estimate
-from leadline.stats.logprobs import FEW_RARE
 from leadline.store.runs import read_records
 
 # --- one run ------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from leadline.core.format import (
     format_tokens,
     sanitise,
 )
-from leadline.results.judge_results import RubricResults
+from leadline.features.judges.results import RubricResults
 from leadline.stats.allocate import CellWidths, GateLook, LengthSearch, SamplingStep
 from leadline.stats.compare import Comparison, Difference
 from leadline.stats.diagnose import Diagnosis, MapFinding

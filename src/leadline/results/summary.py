@@ -6,15 +6,15 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from leadline.features.judges.agreement import Agreement, Coefficient
+from leadline.features.judges.results import JudgeScore, RubricResults, read_judged
+from leadline.features.published.results import GroupScore
 from leadline.results.breakdowns import AbsentRates, Stratum, TaskVerdict, WordingSpread
-from leadline.results.judge_results import JudgeScore, RubricResults, read_judged
-from leadline.results.published import GroupScore
 from leadline.results.run import Run
 from leadline.results.sentences import effective_warning, judged_notes
 from leadline.results.table import PUBLISHED, Place, Tally, published_means
 from leadline.results.totals import is_shown, thinking_values
 from leadline.results.verdict import effective_parts, format_truncation, verdict, verdict_by_task
-from leadline.stats.agreement import Agreement, Coefficient
 from leadline.stats.effective import VERSION, EffectiveLength
 from leadline.stats.intervals import Estimate, Interval
 from leadline.stats.marginals import design_effect

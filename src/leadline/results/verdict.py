@@ -205,7 +205,7 @@ def claim(run: Run, found: EffectiveLength | None) -> str:
             return "has no answer that counts." if run.totals.truncated else "has answered nothing yet."
         return f"is right in {format_percent(whole.mean)}% of {format_count(whole.done, 'sample')}."
     if not found.falls:
-        return f"{reached_lengths(found)}: its scores do not fall steadily with length, so one length does not describe it."
+        return f"{reached_lengths(found)}: its scores do not fall steadily with length, so no one length tells."
     claims = f" of the {format_length(run.window)} tokens it claims" if run.window else " tokens"
     shortest = format_tokens(found.scores[0].length)
     spread = f" ({100 * found.confidence:g}%: {found.ends})" if found.ends else ""

@@ -20,6 +20,7 @@ from leadline.core.errors import RunStopped
 from leadline.core.records import Record
 from leadline.core.spec import Limits, Spec
 from leadline.core.types import READINGS, Cell, Document, Probe, Reading
+from leadline.features.judges.verdicts import JudgeVerdict
 from leadline.run.documents import count_documents, depths_of, first_rows, planned_documents, samples_of
 from leadline.run.stopping import Stop
 from leadline.stats.allocate import Design, until_effective
@@ -27,7 +28,6 @@ from leadline.stats.observations import observations
 from leadline.store.files import SYNC_SECONDS
 from leadline.store.prices import Tariff, tariff_of
 from leadline.store.run_prices import RunPrices, check_budget, format_money
-from leadline.store.verdicts import JudgeVerdict
 from leadline.text.fitting import Fitter
 
 if TYPE_CHECKING:

@@ -24,12 +24,12 @@ from leadline.core.format import format_count
 from leadline.core.records import Completion, Failure, Record
 from leadline.core.spec import Spec
 from leadline.core.types import Document
+from leadline.features.judges.asking import check_judges, judge_as_asked
 from leadline.results.run import Run, load_run
 from leadline.run.allowance import AUTO, find_allowance
 from leadline.run.costs import budget_of
 from leadline.run.documents import PlannedDocument, cells_of, documents_fit, drafted, planned_documents
 from leadline.run.events import Answered, Event, Listener, Note, PendingWatch, Started, Stopping, ignore, saying_waits
-from leadline.run.judge import check_judges, judge_as_asked
 from leadline.run.plan import Plan, check_room, prepare
 from leadline.run.queue import Queue, Work
 from leadline.run.recording import Recorder

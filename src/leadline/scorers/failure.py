@@ -30,6 +30,7 @@ from collections.abc import Mapping
 
 from leadline.core.records import Completion, Failure, FailureClass, Receipt, Score
 from leadline.core.types import Probe
+from leadline.features.frontier.copies import copied
 from leadline.scorers.answer_forms import (
     FUNCTION_WORDS,
     Words,
@@ -39,7 +40,6 @@ from leadline.scorers.answer_forms import (
     values_of_form,
     words,
 )
-from leadline.scorers.copies import copied
 from leadline.scorers.denials import says_not_found, says_refusal
 from leadline.scorers.normalise import clean
 

@@ -103,7 +103,7 @@ class Observations:
 
 def observations(records: Iterable[Record]) -> Observations:
     """The records as columns. A later record of a cell replaces an earlier one: a resumed run asks failures again.
-    Log-probability measures are left out: their scores are no shares (`leadline.stats.logprobs` has them)."""
+    Log-probability measures are left out: their scores are not shares of right answers."""
     latest: dict[Cell, Record] = {}
     for record in records:
         if not record.wants_logprobs:

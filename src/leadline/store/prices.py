@@ -35,7 +35,7 @@ import msgspec
 from leadline.core.errors import SourceError, UnknownName, UsageError
 from leadline.core.files import expand_path, parse_json, parse_toml, read_text
 from leadline.core.records import Completion, Record
-from leadline.store.verdicts import JudgeVerdict
+from leadline.features.judges.verdicts import JudgeVerdict
 
 STANDARD = "standard"
 FIX = "see docs/prices.md for the format"

@@ -10,10 +10,10 @@ from pathlib import Path
 import msgspec
 
 from leadline.core.errors import SourceError, UsageError
+from leadline.features.judges.verdicts import RULE, every_verdict
 from leadline.store.files import replace_file
 from leadline.store.prices import Tariff, tariff_of
 from leadline.store.runs import every_record
-from leadline.store.verdicts import RULE, every_verdict
 
 SAVED = "prices.json"
 """In a run folder: the prices that the run was made with."""

@@ -1,1 +1,0 @@
-"""Floor 4: the dashboard, pages over HTTP on a local, read-only server."""

@@ -1,0 +1,153 @@
+"""The list of checks, and making them one after the other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from leadline.core.contracts import Model, Remote
+from leadline.core.errors import LeadlineError, ServerAway, UnknownName
+from leadline.core.secrets import redact
+from leadline.features.doctor import counting, generating, reading, serving, templates
+from leadline.features.doctor.examiner import CannotCheck, Examiner
+from leadline.features.doctor.findings import CheckResult, Checkup, Finding, NotMade, Ok
+
+Found = Ok | Finding | NotMade
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check: what it is called, what a finding does to results, and the function that makes it."""
+
+    id: str
+    title: str
+    effect: str
+    make: Callable[[Examiner], Found]
+    cheap: bool = False
+    """Whether a run makes it before it begins: it needs a few small requests at most."""
+
+
+CHECKS: tuple[Check, ...] = (
+    Check("tokenizer", "tokenizer",
+          "every length is wrong: the model reads more or fewer tokens than the report says",
+          counting.check_tokenizer, cheap=True),
+    Check("receipts", "token counts",
+          "truncated prompts go unnoticed, and the bill is not what was read", counting.check_receipts, cheap=True),
+    Check("template", "chat template",
+          "the model reads a form it was not trained on; scores fall for reasons that are not the context",
+          templates.check_template, cheap=True),
+    Check("system_prompt", "hidden system prompt",
+          "instructions that are not shown change answers, and take room in every window",
+          templates.check_system_prompt, cheap=True),
+    Check("prefix", "answer prefix",
+          "answers start anew, in another form than the task expects, and are graded differently",
+          generating.check_prefix, cheap=True),
+    Check("window", "length of the context",
+          "samples beyond the real limit fail, and the effective length is that of the server",
+          reading.check_window),
+    Check("truncation", "silent truncation",
+          "facts that are cut off count as not found: the heatmap shows the server and not the model",
+          reading.check_truncation),
+    Check("rewriting", "rewritten texts",
+          "the model is asked about another text than the one that is scored", serving.check_rewriting),
+    Check("early_stop", "early stop",
+          "answers lose their end, or all after the first line, and are graded as wrong", generating.check_early_stop),
+    Check("max_tokens", "limit of output tokens",
+          "long answers and thinking are cut off, which is counted as a wrong answer", generating.check_max_tokens),
+    Check("reasoning_parser", "thinking in the answer",
+          "thinking is graded as the answer: values that were only considered count as given",
+          generating.check_reasoning_parser, cheap=True),
+    Check("thinking_budget", "room for the answer",
+          "answers are empty: the allowance of the task is spent before they begin",
+          generating.check_thinking_budget, cheap=True),
+    Check("temperature", "temperature",
+          "answers are drawn at random where the most likely one was asked for, or the reverse",
+          generating.check_temperature),
+    Check("determinism", "repeated requests",
+          "two runs differ by this much without any change of the model: smaller differences mean nothing",
+          generating.check_determinism),
+    Check("logprobs", "log-probabilities",
+          "log-probability tasks measure the load of the server; needle_chance and perplexity are not repeatable",
+          generating.check_logprobs),
+    Check("prefix_cache", "prefix cache",
+          "scores stay right; shared and nested reading cost as much time and money as fresh reading",
+          counting.check_prefix_cache),
+    Check("rate_limit", "rate limit", "the run waits, and takes longer than planned",
+          serving.check_rate_limit, cheap=True),
+    Check("model_name", "name of the model", "the results are those of another model",
+          serving.check_model_name, cheap=True),
+)  # fmt: skip
+"""In the order in which they are made: the last ones use what all replies before them said."""
+
+Progress = Callable[[int, int, str], None]
+"""(number of the check, number of checks, its title), before each check."""
+
+
+def choose_checks(only: Sequence[str] = (), *, cheap: bool = False) -> tuple[Check, ...]:
+    """The checks with these ids, or all of them."""
+    known = {check.id for check in CHECKS}
+    for name in only:
+        if name not in known:
+            raise UnknownName("check", name, known, where="--check")
+    return tuple(c for c in CHECKS if (not only or c.id in only) and (c.cheap or not cheap))
+
+
+def examine(
+    model: Model,
+    *,
+    only: Sequence[str] = (),
+    cheap: bool = False,
+    longest: int | None = None,
+    seed: int | None = None,
+    progress: Progress = lambda number, count, title: None,
+) -> Checkup:
+    """Makes the checks on an open model. Raises ServerAway if it does not answer."""
+    began = time.monotonic()
+    examiner = Examiner(model, longest=longest, cheap=cheap, seed=seed)
+    serving.require_answer(examiner)
+    checks = choose_checks(only, cheap=cheap)
+    results = tuple(_make(check, examiner, progress, number, len(checks)) for number, check in enumerate(checks, 1))
+    server = examiner.server
+    return Checkup(
+        model=redact(model.card.name),
+        server="" if server is None else redact(f"{server.server.kind} {server.server.version}".strip()),
+        window=model.card.window,
+        results=results,
+        numbers=examiner.numbers,
+        requests=examiner.requests,
+        prompt_tokens=examiner.prompt_tokens,
+        seconds=time.monotonic() - began,
+    )
+
+
+def _make(check: Check, examiner: Examiner, progress: Progress, number: int, count: int) -> CheckResult:
+    progress(number, count, check.title)
+    began, before = time.monotonic(), examiner.requests
+    try:
+        found = check.make(examiner)
+    except CannotCheck as why:
+        found = NotMade(str(why))
+    except ServerAway:
+        raise
+    except LeadlineError as error:  # a document that cannot be made, an endpoint that fails
+        found = NotMade(error.what)
+    except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
+        found = NotMade(f"the server's reply cannot be read ({type(error).__name__}: {str(error)[:200]})")
+    return CheckResult.of(
+        check.id,
+        check.title,
+        check.effect,
+        found,
+        requests=examiner.requests - before,
+        seconds=time.monotonic() - began,
+    )
+
+
+def cheap_findings(model: Model) -> tuple[str, ...]:
+    """What the checks that a run makes before it begins find, one line for each finding; nothing for a model in this
+    process."""
+    if not isinstance(model, Remote):
+        return ()
+    found = examine(model, cheap=True).findings
+    return tuple(f"{r.title}: {r.evidence}. Effect: {r.effect}. Fix: {r.fix}" for r in found)

@@ -1,0 +1,238 @@
+"""Checks of token counts: tokenizer, receipts, rewritten text, prefix cache.
+
+All but the last come from one experiment: texts of several kinds are sent, and the server's counts of them (receipts)
+are compared with ours. What the difference depends on says what is wrong: a constant is text that was added, a factor
+is another way of counting, a difference for some kinds of text is another tokenizer or a rewritten text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from leadline.core.format import format_list
+from leadline.features.doctor.examiner import CheckReply, Examiner
+from leadline.features.doctor.findings import Finding, NotMade, Ok
+from leadline.features.doctor.texts import ALLOWANCE, COUNTED, LONG_ANSWERS, REWRITABLE, plant
+from leadline.models.openai.template import ALLOWED_DIFFERENCE
+from leadline.models.openai.tokenizer import ServerTokenizer
+
+SCALE = 0.02
+CACHE_TOKENS, HOSTED_TOKENS = 1024, 4608
+"""Prompt tokens for the check of the prefix cache: hosted servers keep nothing that is shorter than 1,024 to 4,096."""
+CACHE_SHARE = 0.5
+FASTER, SLOW_SECONDS = 0.6, 0.5
+"""A cached text takes less than this share of the time, which shows only where reading takes longer than that."""
+FEW = 8
+"""Tokens of an answer that is not looked at: with one, a model that thinks may return nothing that can be read."""
+CODE = "code"
+COUNTED_ANSWER = 48
+"""Tokens of the answer whose count is checked."""
+NO_COUNTS = "the server reports no token counts (usage.prompt_tokens)"
+
+
+@dataclass(frozen=True, slots=True)
+class TextCount:
+    """Tokens of one text: in the whole prompt by our count and by the receipt, and of the text alone."""
+
+    name: str
+    expected: int
+    receipt: int | None
+    ours: int
+    tokenized: int | None
+    """By the server's own /tokenize; None where it has none."""
+
+    @property
+    def difference(self) -> int:
+        return (self.receipt or 0) - self.expected
+
+
+def counts(examiner: Examiner) -> list[TextCount]:
+    """Every text is sent once, for a few tokens of an answer."""
+    examiner.need_server()
+    names = ("prose", "four times the prose", "other scripts") if examiner.cheap else tuple(COUNTED)
+    return [_count(examiner, name, COUNTED[name]) for name in names]
+
+
+def rewritable_counts(examiner: Examiner) -> list[TextCount]:
+    return [_count(examiner, name, text) for name, text in REWRITABLE.items()]
+
+
+def _count(examiner: Examiner, name: str, text: str) -> TextCount:
+    said = examiner.ask(text, max_tokens=FEW)
+    remote = remote_tokenizer(examiner)
+    tokenized = None if remote is None else len(remote.encode(text))
+    return TextCount(
+        name, examiner.expected_tokens(text), said.completion.prompt_tokens, examiner.count(text), tokenized
+    )
+
+
+def remote_tokenizer(examiner: Examiner) -> ServerTokenizer | None:
+    server = examiner.need_server()
+    return server.server_tokenizer() if server.server.kind != "plain" else None
+
+
+@dataclass(frozen=True, slots=True)
+class CountPattern:
+    """How receipts differ from our counts."""
+
+    given: bool
+    constant: bool = False
+    """The same receipt for texts of different lengths."""
+    addition: int = 0
+    """Tokens that every prompt has beyond ours."""
+    scaled: float = 1.0
+    """The receipt's tokens for one of ours, where the same factor holds for every kind of text."""
+    odd: tuple[str, ...] = ()
+    """Kinds of text that differ by more than the others."""
+    tokenizes_differently: tuple[str, ...] = ()
+    """Kinds of text that the server's own /tokenize counts differently from us."""
+    respaced: bool = False
+    """Only the code has another count: its white space was changed on the way."""
+
+    @property
+    def is_true(self) -> bool:
+        """Whether a receipt says how many tokens were read."""
+        return self.given and not self.constant and self.scaled == 1.0 and not self.odd and not self.respaced
+
+
+def pattern(examiner: Examiner) -> CountPattern:
+    found = examiner.once(counts)
+    apart = tuple(c.name for c in found if c.tokenized is not None and c.tokenized != c.ours)
+    if any(c.receipt is None for c in found):
+        return CountPattern(False, tokenizes_differently=apart)
+    receipts = [c.receipt or 0 for c in found]
+    if len(set(receipts)) == 1:
+        return CountPattern(True, constant=True, tokenizes_differently=apart)
+    base, long = found[0], found[1]
+    factor = (receipts[1] - receipts[0]) / (long.expected - base.expected)
+    allowed = _allowed(examiner, found)
+    if abs(factor - 1) <= SCALE:
+        odd = tuple(c.name for c in found if abs(c.difference - base.difference) > allowed)
+        if odd == (CODE,):
+            return CountPattern(True, addition=base.difference, respaced=True, tokenizes_differently=apart)
+        return CountPattern(True, addition=base.difference, odd=odd, tokenizes_differently=apart)
+    added = receipts[0] - factor * base.expected
+    fits = all(abs(r - added - factor * c.expected) <= max(2, SCALE * r) for r, c in zip(receipts, found, strict=True))
+    odd = () if fits else tuple(c.name for c in found if abs(c.difference) > allowed)
+    return CountPattern(True, scaled=factor if fits else 1.0, odd=odd, tokenizes_differently=apart)
+
+
+def _allowed(examiner: Examiner, found: Sequence[TextCount]) -> int:
+    """By how many tokens counts may differ: the ends of a text can merge with a template that is not known."""
+    frame = examiner.need_server().frame
+    known = bool(frame.before or frame.after) and all(c.tokenized == c.ours for c in found)
+    return 0 if known else ALLOWED_DIFFERENCE
+
+
+def _show(found: Sequence[TextCount]) -> str:
+    shown = (f"{c.name}: {c.expected:,} sent, {c.receipt:,} counted" for c in found if c.receipt is not None)
+    return "; ".join(shown)
+
+
+# --- tokenizer, receipts
+
+
+def check_tokenizer(examiner: Examiner) -> Ok | Finding | NotMade:
+    fix = "give tokenizer=FOLDER with this model's tokenizer.json; the server may also have loaded another model"
+    found, seen = examiner.once(counts), examiner.once(pattern)
+    if seen.tokenizes_differently:
+        one = next(c for c in found if c.name == seen.tokenizes_differently[0])
+        counted = f"{one.name} has {one.ours} tokens here and {one.tokenized} in the server's /tokenize"
+        return Finding(counted, fix)
+    if not seen.given or seen.constant:
+        return NotMade(NO_COUNTS if not seen.given else "the server's token counts are placeholders")
+    if seen.odd:
+        odd = [c for c in found if c.name in (found[0].name, *seen.odd)]
+        where = "ours" if found[0].tokenized is None else "that of its own /tokenize"
+        return Finding(f"how much the server's count differs from {where} depends on the text: {_show(odd)}", fix)
+    return Ok(f"{len(found)} kinds of text have the same number of tokens here and there")
+
+
+def check_receipts(examiner: Examiner) -> Ok | Finding | NotMade:
+    fix = "do not trust prompt_tokens of this server: ask the operator, or bypass the gateway; lengths are ours"
+    found, seen = examiner.once(counts), examiner.once(pattern)
+    if not seen.given:
+        return NotMade(NO_COUNTS)
+    if seen.constant:
+        return Finding(f"texts of {found[0].expected:,} and {found[1].expected:,} tokens are both counted as "
+                       f"{found[0].receipt:,}", fix)  # fmt: skip
+    if abs(seen.scaled - 1) > SCALE:
+        return Finding(f"every token is counted as {seen.scaled:.2f}: {_show(found[:2])}", fix)
+    problem = "" if examiner.cheap else _completion_problem(examiner.once(counted_answer), examiner)
+    if problem:
+        return Finding(problem, fix)
+    return Ok("prompts and answers are counted as many tokens as they have")
+
+
+def counted_answer(examiner: Examiner) -> CheckReply:
+    examiner.need_server()
+    return examiner.ask(LONG_ANSWERS["words"], max_tokens=COUNTED_ANSWER)
+
+
+def _completion_problem(said: CheckReply, examiner: Examiner) -> str:
+    """What is wrong with the count of an answer; empty if nothing is."""
+    cached, prompt = said.completion.cached_tokens, said.completion.prompt_tokens
+    if cached is not None and prompt is not None and cached > prompt:
+        return f"{cached:,} tokens of a prompt of {prompt:,} are said to come from a cache"
+    counted, ours, seen = said.completion.completion_tokens, examiner.count(said.content), examiner.once(pattern)
+    if counted is None or said.thinks or seen.tokenizes_differently or seen.odd:
+        return ""
+    allowed = max(4, 0.3 * ours)
+    hides_thinking = ours < counted <= COUNTED_ANSWER  # thinking that is not shown is counted too
+    wrong = abs(counted - ours) > allowed and not hides_thinking
+    return f"an answer of {ours} tokens is counted as {counted}" if wrong else ""
+
+
+# --- text that a gateway changes
+
+
+def rewritten_texts(examiner: Examiner) -> str:
+    """Kinds of text that have other counts than the plain ones, as a sentence; empty if none."""
+    seen = examiner.once(pattern)
+    if not (seen.is_true or seen.respaced) or seen.tokenizes_differently:
+        return ""
+    found = [*examiner.once(rewritable_counts), *(c for c in examiner.once(counts) if c.name == CODE)]
+    allowed = _allowed(examiner, found)
+    odd = [c for c in found if abs(c.difference - seen.addition) > allowed]
+    return f"texts with {format_list([c.name for c in odd])} arrive changed: {_show(odd)}" if odd else ""
+
+
+# --- prefix cache
+
+
+def check_prefix_cache(examiner: Examiner) -> Ok | Finding | NotMade:
+    """A text that was never sent, then the same text with another question."""
+    said = examiner.need_server().prefix_cache
+    fix = "start the server with its prefix cache (vLLM --enable-prefix-caching, SGLang without --disable-radix-cache, "
+    fix += "llama.cpp with cache_prompt), or plan with --reading fresh"
+    if said.off:
+        return Finding("the server states that its prefix cache is off", fix)
+    enough = CACHE_TOKENS if said.least <= 1 else HOSTED_TOKENS
+    length = min(enough, examiner.longest or enough, examiner.model.card.window or enough)
+    pairs, shared = [], length - 4 * ALLOWANCE
+    for _ in range(2):
+        planted = plant(examiner, length)
+        first, second = (
+            examiner.ask(planted.text(p), planted.prefix(p), max_tokens=FEW) for p in ("harbour", "museum")
+        )
+        pairs.append((first, second))
+        if (second.completion.cached_tokens or 0) >= CACHE_SHARE * shared:
+            break  # a second pair is for servers with several replicas, each with a cache of its own
+    fresh = [first.completion.cached_tokens for first, _ in pairs]
+    hits = [second.completion.cached_tokens for _, second in pairs]
+    examiner.numbers["cached_tokens"] = hits[-1]
+    if any((tokens or 0) > CACHE_SHARE * length for tokens in fresh):
+        return Finding(f"{max(t or 0 for t in fresh):,} of {length:,} tokens of a text that was never sent before are "
+                       "said to come from the cache", "do not trust cached_tokens of this server")  # fmt: skip
+    if any((tokens or 0) >= CACHE_SHARE * shared for tokens in hits):
+        return Ok(f"{max(t or 0 for t in hits):,} of {length:,} tokens of a repeated beginning came from the cache")
+    if all(tokens is None for tokens in hits):
+        ratio = min(second.seconds / first.seconds for first, second in pairs)
+        if ratio < FASTER and min(first.seconds for first, _ in pairs) > SLOW_SECONDS:
+            return Ok(f"a repeated beginning of {length:,} tokens takes {100 * ratio:.0f} % of the time (not counted)")
+        return NotMade("the server does not report cached tokens (vLLM needs --enable-prompt-tokens-details, SGLang "
+                       "--enable-cache-report), and the times of so short a text do not show it")  # fmt: skip
+    return Finding(
+        f"of a repeated beginning of {length:,} tokens {max(t or 0 for t in hits):,} came from the cache", fix
+    )

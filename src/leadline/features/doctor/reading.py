@@ -1,0 +1,330 @@
+"""Checks of what is read: silent truncation, a context shorter than claimed, a gateway that rewrites texts.
+
+A document as long as the window has five facts at five depths, and every fact is asked for. A fact that is not found is
+either not read or not understood. It is not read if the answer stays the same, to the last log-probability where the
+server gives them, when the fact itself is changed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from leadline.core.errors import LengthError
+from leadline.core.format import format_list
+from leadline.core.records import Failure, Receipt
+from leadline.features.doctor.counting import CountPattern, pattern
+from leadline.features.doctor.examiner import CannotCheck, CheckReply, Examiner, logprob_difference
+from leadline.features.doctor.findings import Finding, NotMade, Ok
+from leadline.features.doctor.texts import ALLOWANCE, PLACES, DoorCodes, other_value, plant, short_length
+
+LONGEST = 131_072
+"""Longer windows are checked up to here, unless the user asks for more."""
+UNKNOWN_WINDOW = 4096
+"""What is read of a model that states no window."""
+MARGIN = 16
+SLACK = 0.02
+BISECTIONS = 8
+REGIONS = dict(
+    zip(PLACES, ("the beginning", "the first quarter", "the middle", "the last quarter", "the end"), strict=True)
+)
+NOISE_FACTOR = 3.0
+SMALLEST_CHANGE = 1e-3
+"""Nats: less than this is not a change of the answer."""
+
+
+def ask_place(
+    examiner: Examiner, planted: DoorCodes, place: str, value: str = "", **fields: Any
+) -> CheckReply | Failure:
+    """The door code of a place, as a run asks for it; with another code in the text if one is given."""
+    if examiner.server is None:
+        return examiner.ask_probe(planted.document, planted.probe(place))
+    return examiner.try_to_ask(planted.text(place, value), planted.prefix(place), max_tokens=ALLOWANCE, **fields)
+
+
+def is_found(said: CheckReply | Failure, value: str) -> bool:
+    return isinstance(said, CheckReply) and value in said.text
+
+
+# --- the experiments
+
+
+def reads_short_text(examiner: Examiner) -> bool:
+    """Whether the model finds all door codes but one in a short text."""
+    planted = plant(examiner, short_length(examiner))
+    said = {place: ask_place(examiner, planted, place) for place in PLACES}
+    failures = [one for one in said.values() if isinstance(one, Failure)]
+    if len(failures) == len(PLACES):
+        raise CannotCheck(f"no answer to a question about a short text: {failures[0].why}: {failures[0].message}")
+    return sum(is_found(one, planted.values[place]) for place, one in said.items()) >= len(PLACES) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The longest prompt that is answered at all."""
+
+    length: int
+    """Tokens, answer included."""
+    tried: int
+    """The length that was sent first."""
+    claimed: int | None
+    refusal: Failure | None = None
+    """Why the claimed length was not answered."""
+
+
+def accepted(examiner: Examiner) -> Accepted:
+    """Sends a prompt of the claimed length; if it is refused, bisects."""
+    card = examiner.model.card
+    claimed = card.window if card.window_is_hard or examiner.server is not None else None
+    wanted = min(examiner.longest or LONGEST, claimed or examiner.longest or UNKNOWN_WINDOW)
+    failure = _refusal(examiner, wanted)
+    if failure is None:
+        return Accepted(wanted, wanted, claimed)
+    low, high = 0, wanted
+    for guess in _limits_named(failure, wanted):
+        if guess > low and guess < high:
+            low, high = (guess, high) if _refusal(examiner, guess) is None else (low, guess)
+    for _ in range(BISECTIONS):
+        if high - low <= max(MARGIN, SLACK * wanted):
+            break
+        middle = (low + high) // 2
+        low, high = (middle, high) if _refusal(examiner, middle) is None else (low, middle)
+    if low == 0:
+        raise CannotCheck(f"no prompt is answered: {failure.message}")
+    return Accepted(low, wanted, claimed, failure)
+
+
+def _refusal(examiner: Examiner, length: int) -> Failure | None:
+    try:
+        planted = plant(examiner, length)
+    except LengthError as error:
+        return Failure("context_length", error.what)
+    said = ask_place(examiner, planted, PLACES[0])
+    if isinstance(said, Failure):
+        return said
+    examiner.once(answered_documents)[length] = (planted, said)
+    return None
+
+
+def answered_documents(examiner: Examiner) -> dict[int, tuple[DoorCodes, CheckReply]]:
+    """Documents that were answered, by length, with the answer about their first fact: none at first."""
+    return {}
+
+
+def _limits_named(failure: Failure, below: int) -> list[int]:
+    """Numbers in the server's message that may be its limit."""
+    numbers = {int(n.replace(",", "")) for n in re.findall(r"\d[\d,]{2,}", failure.message)}
+    return sorted(n for n in numbers if 64 <= n < below)
+
+
+@dataclass(frozen=True, slots=True)
+class LongReading:
+    """What is found in the longest accepted document."""
+
+    length: int
+    lost: tuple[str, ...]
+    """Places whose codes are not found and make no difference to the answer."""
+    unsure: tuple[str, ...]
+    """Places whose codes are not found, and which may be read."""
+    question_lost: bool
+    receipt: int | None
+    expected: int
+    evidence: str = ""
+
+
+def long_reading(examiner: Examiner) -> LongReading:
+    able = examiner.once(reads_short_text)
+    length = examiner.once(accepted).length
+    planted, first = examiner.once(answered_documents)[length]
+    said: dict[str, CheckReply | Failure] = {PLACES[0]: first}
+    for place in PLACES[1:]:
+        said[place] = ask_place(examiner, planted, place)
+    answers = [one.text for one in said.values() if isinstance(one, CheckReply)]
+    missing = [place for place in PLACES if not is_found(said[place], planted.values[place])]
+    said_something = len(set(answers)) == 1 and bool(answers[0].strip())
+    same = said_something and bool(missing) and examiner.server is not None
+    question_lost = same and _question_is_unread(examiner, planted)
+    lost, unsure, evidence = list[str](), list[str](), ""
+    if question_lost:
+        lost = missing
+    elif same and not examiner.logprob_fields:
+        unsure, evidence = missing, "every question gets the same answer, and there are no log-probabilities to look at"
+    else:
+        lost, evidence = _unread_places(examiner, planted, missing, said, able)
+        unsure = [place for place in missing if place not in lost]
+    return LongReading(
+        length=length,
+        lost=tuple(lost),
+        unsure=tuple(unsure),
+        question_lost=question_lost,
+        receipt=first.completion.prompt_tokens,
+        expected=planted.tokens(PLACES[0]),
+        evidence=evidence,
+    )
+
+
+def _question_is_unread(examiner: Examiner, planted: DoorCodes) -> bool:
+    """Whether another question in place of the first makes no difference to the answer, after the same answer prefix.
+
+    A weak model may say the same whatever is asked. Its log-probabilities still change with the question; where the
+    server gives none, a question that has nothing to do with the text is answered differently.
+    """
+    place, other = PLACES[0], PLACES[-1]
+    prefix = planted.prefix(place)
+    if fields := examiner.logprob_fields or {}:
+        asked = (planted.text(place), planted.text(place), planted.text(other))
+    else:
+        prefix = ""
+        asked = (planted.text(place), planted.text(place), planted.unrelated(place))
+    ask = partial(examiner.try_to_ask, prefix=prefix, max_tokens=ALLOWANCE, **fields)
+    one, again, changed = (_read_before(partial(ask, text)) for text in asked)
+    if not (isinstance(one, CheckReply) and isinstance(again, CheckReply) and isinstance(changed, CheckReply)):
+        return False
+    if not (one.logprobs and again.logprobs and changed.logprobs):
+        return one.whole == again.whole == changed.whole
+    return not _differs(one, again, changed)[0]
+
+
+def _unread_places(
+    examiner: Examiner,
+    planted: DoorCodes,
+    missing: Sequence[str],
+    said: Mapping[str, CheckReply | Failure],
+    able: bool,
+) -> tuple[list[str], str]:
+    """Which of the places whose codes were not found are not read, and how that was seen.
+
+    The first, the middle and the last of them are looked at, and all if one is not read: every look reads the text anew
+    from the fact on, so the deepest comes first.
+    """
+    some = {missing[0], missing[len(missing) // 2], missing[-1]} if missing else set()
+    found: dict[str, tuple[bool, str]] = {}
+    for chosen in (some, missing):
+        for place in reversed(missing):
+            if place in chosen and place not in found:
+                found[place] = _is_unread(examiner, planted, place, said[place], able)
+        if not any(unread for unread, _ in found.values()):
+            break
+    lost = [place for place in missing if place in found and found[place][0]]
+    shown = lost or [place for place in missing if place in found]
+    return lost, found[shown[0]][1] if shown else ""
+
+
+def _is_unread(
+    examiner: Examiner, planted: DoorCodes, place: str, before: CheckReply | Failure, able: bool
+) -> tuple[bool, str]:
+    """Whether a fact that was not found makes no difference to the answer, and how that was seen."""
+    if examiner.server is None or isinstance(before, Failure):
+        return False, "the model did not find it"
+    fields = examiner.logprob_fields or {}
+    changed = other_value(examiner, planted, place)
+    ask = partial(ask_place, examiner, planted, place, **fields)
+    one, again, other = _read_before(ask), ask(), _read_before(partial(ask, changed))
+    if not (isinstance(one, CheckReply) and isinstance(again, CheckReply) and isinstance(other, CheckReply)):
+        return False, "it was not answered"
+    if fields:
+        read, evidence = _differs(one, again, other)
+        return not read, f"with another code there the answer changes by {evidence}"
+    same = one.text == other.text
+    return same and able, f"with another code there the answer is {'the same' if same else 'another'}"
+
+
+def _read_before(ask: Callable[[], CheckReply | Failure]) -> CheckReply | Failure:
+    """The answer to a prompt that was sent just before. What comes from a cache may be computed a little differently:
+    only answers to cached prompts are compared."""
+    first = ask()
+    return first if isinstance(first, Failure) else ask()
+
+
+def _differs(one: CheckReply, again: CheckReply, other: CheckReply) -> tuple[bool, str]:
+    """Whether an answer differs from the first by more than the first does from its repetition."""
+    noise = logprob_difference(one, again) or 0.0
+    change = logprob_difference(one, other) or 0.0
+    if one.logprobs and other.logprobs and one.logprobs[0].token != other.logprobs[0].token:
+        change = max(change, 1.0)
+    return change > max(NOISE_FACTOR * noise, SMALLEST_CHANGE), f"{change:.2g} nats (repeated: {noise:.2g})"
+
+
+# --- the checks
+
+
+def check_truncation(examiner: Examiner) -> Ok | Finding | NotMade:
+    found, able = examiner.once(long_reading), examiner.once(reads_short_text)
+    if examiner.server is None:
+        seen = len(PLACES) - len(found.unsure)
+        return Ok(f"in process nothing is cut; {seen} of {len(PLACES)} facts in {found.length:,} tokens are found")
+    short = _pattern(examiner).is_true and found.receipt is not None and Receipt(found.expected, found.receipt).short
+    fix = "start the server with a context of at least the lengths you measure (Ollama num_ctx, llama.cpp --ctx-size, "
+    fix += "vLLM --max-model-len) and without truncate_prompt_tokens or context shift, or measure shorter lengths"
+    counted = "" if found.receipt is None else f"; the receipt says {found.receipt:,} of {found.expected:,} tokens"
+    if found.question_lost:
+        return Finding(f"at {found.length:,} tokens every question gets the same answer: the end of the prompt is cut "
+                       f"off{counted}", fix)  # fmt: skip
+    if found.lost:
+        whole = _read_whole(examiner, found)
+        lost = format_list([REGIONS[place] for place in found.lost])
+        kind = "" if short or found.receipt is None else ", as a sliding window or a cut after counting does"
+        return Finding(f"at {found.length:,} tokens {lost} of the text is not read: {found.evidence}{counted}{kind}; "
+                       f"about {whole:,} tokens are read whole", fix)  # fmt: skip
+    if short:
+        return Finding(f"a prompt of {found.expected:,} tokens is counted as {found.receipt:,}", fix)
+    if found.unsure:
+        named = format_list([REGIONS[place] for place in found.unsure])
+        known = "though its text is read" if examiner.logprob_fields else "and whether its text is read is not known"
+        what = f"at {found.length:,} tokens the code in {named} is not found, {known}: {found.evidence}"
+        return Ok(what if able else f"{what}; the model hardly finds one in a short text either")
+    return Ok(f"facts at five depths of {found.length:,} tokens are found{counted}")
+
+
+def _pattern(examiner: Examiner) -> CountPattern:
+    """That of a server without counts, where it cannot be found out."""
+    try:
+        return examiner.once(pattern)
+    except CannotCheck:
+        return CountPattern(given=False)
+
+
+def _read_whole(examiner: Examiner, found: LongReading) -> int:
+    """The longest document, about, whose lost facts are found: by bisection."""
+    ends = [place for place in (PLACES[0], PLACES[-1]) if place in found.lost]
+    place = ends[0] if ends else found.lost[len(found.lost) // 2]
+    low, high = short_length(examiner), found.length
+    for _ in range(BISECTIONS):
+        if high - low <= max(MARGIN, 4 * SLACK * found.length):
+            break
+        middle = (low + high) // 2
+        planted = plant(examiner, middle)
+        read = is_found(ask_place(examiner, planted, place), planted.values[place])
+        low, high = (middle, high) if read else (low, middle)
+    examiner.numbers["tokens_read_whole"] = low
+    return low
+
+
+def check_window(examiner: Examiner) -> Ok | Finding | NotMade:
+    found, seen = examiner.once(accepted), _pattern(examiner)
+    added = seen.addition if seen.is_true else 0
+    nearly = found.claimed is not None and found.length >= (1 - 2 * SLACK) * (found.claimed - max(0, added))
+    if found.refusal is not None and nearly:
+        return Ok(
+            f"about {found.length:,} of the claimed {found.claimed:,} tokens are accepted beside what the server adds"
+        )
+    if found.refusal is not None and (seen.odd or seen.tokenizes_differently):
+        return NotMade("the tokenizer is not the server's, so the length of a prompt is not known")
+    if found.refusal is not None:
+        examiner.numbers["accepted_tokens"] = found.length
+        claim = f"{found.claimed:,} tokens are claimed" if found.claimed else "no window is claimed"
+        why = f"{found.refusal.why}: {found.refusal.message[:160]}"
+        return Finding(
+            f"{claim}, and a prompt of {found.tried:,} is refused ({why}); about {found.length:,} are accepted",
+            f"measure up to {found.length:,} tokens, or start the server with a larger context",
+        )
+    if examiner.server is None and found.claimed is None:
+        return Ok(f"in process no length is refused; {found.length:,} tokens were read")
+    if found.claimed is None:
+        return NotMade(f"no window is claimed; {found.length:,} tokens are accepted. Give window= to check one")
+    if found.length < found.claimed:
+        return Ok(f"{found.length:,} of the claimed {found.claimed:,} tokens are accepted; --longest checks more")
+    return Ok(f"a prompt of all {found.claimed:,} claimed tokens is accepted")

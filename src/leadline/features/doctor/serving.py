@@ -1,0 +1,168 @@
+"""Checks of what is before a model: that a server answers, rate limits, which model answers, a gateway's changes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import partial
+from os.path import commonprefix
+
+from leadline.core.errors import ServerAway
+from leadline.core.records import Failure
+from leadline.features.doctor.counting import rewritten_texts
+from leadline.features.doctor.examiner import CheckReply, Examiner
+from leadline.features.doctor.findings import Finding, NotMade, Ok
+from leadline.features.doctor.reading import ask_place, is_found
+from leadline.features.doctor.texts import PLACES, other_value, plant, short_length
+
+BURST = 16
+"""The requests that a run has in flight by default."""
+ANSWER_SECONDS = 60.0
+"""For one token of an answer to a request of a few words."""
+REPLIES = 12
+"""Replies whose names are compared, at least."""
+LIMIT_HEADERS = ("x-ratelimit-limit-requests", "x-ratelimit-limit-tokens", "ratelimit-limit", "retry-after")
+GATEWAY_HEADERS = ("via", "x-cache", "x-served-by")
+FOOTER = 12
+"""Characters at the end of answers to different requests."""
+MASKS = re.compile(r"\[[A-Z_ ]{4,}\]|<[A-Z_]{4,}>|\*{4,}|REDACTED|█")
+PRIVATE = (
+    (
+        "The harbour master's address is mara.lindquist@example.org.",
+        "What is the harbour master's address?",
+        "lindquist@",
+    ),
+    ("The number of the harbour office is +44 20 7946 0958.", "What is the number of the harbour office?", "7946"),
+)
+
+
+def require_answer(examiner: Examiner) -> None:
+    """Raises ServerAway if a tiny request is not answered within a minute."""
+    server = examiner.server
+    if server is None:
+        return
+    found = examiner.note(server.exchange("Hello.", seconds=ANSWER_SECONDS, fields={"max_tokens": 1}))
+    if isinstance(found, Failure) and found.why in ("timeout", "connection"):
+        raise ServerAway(
+            f"the server does not answer a small request: {found.message}",
+            where=server.address,
+            fix="look at the server's log and load; start it again if it hangs",
+        )
+
+
+def check_rate_limit(examiner: Examiner) -> Ok | Finding | NotMade:
+    examiner.need_server()
+    answered, fewer = "", "fewer --workers"
+    limits = [f"{name}: {examiner.headers[name]}" for name in LIMIT_HEADERS if name in examiner.headers]
+    if not examiner.cheap:
+        ask = partial(examiner.try_to_ask, "Say yes.", max_tokens=1, attempts=1)
+        replies = examiner.at_once([ask] * BURST)
+        workers = sum(isinstance(reply, CheckReply) for reply in replies)
+        answered, fewer = f"{workers} of {BURST} requests at once were answered", f"--workers {max(1, workers // 2)}"
+        busy = [r for r in replies if isinstance(r, Failure) and (r.why == "rate_limited" or r.status == 503)]
+        examiner.limited += [failure for failure in busy if failure.why != "rate_limited"]
+        lost = [r for r in replies if isinstance(r, Failure) and r not in busy]
+        if lost:
+            return _lost_requests(lost, workers)
+    if examiner.limited:
+        last = examiner.limited[-1]
+        wait = "" if last.retry_after is None else f", to be asked again after {last.retry_after:g} s"
+        refused = f"{len(examiner.limited)} requests were refused (status {last.status}: {last.message[:120]}{wait})"
+        return Finding(
+            "; ".join(filter(None, [refused, answered, *limits])),
+            f"run with {fewer}; a run waits for the limit, up to --rate-limit-wait",
+        )
+    if examiner.cheap:
+        return NotMade("only made by `leadline doctor`")
+    return Ok("; ".join([answered, *limits]))
+
+
+def _lost_requests(lost: Sequence[Failure], answered: int) -> Finding | NotMade:
+    what = f"{len(lost)} of {BURST} requests at once got no answer ({lost[0].why}: {lost[0].message[:120]})"
+    if not answered:
+        return NotMade(what)
+    return Finding(what, f"run with --workers {max(1, answered // 2)}, or look for the limit of connections on the way")
+
+
+def check_model_name(examiner: Examiner) -> Ok | Finding | NotMade:
+    server = examiner.need_server()
+    asked = server.server.model
+    fix = "name the model that the server has, and ask the operator of a router to keep to one model"
+    while not examiner.cheap and sum(examiner.served_by.values()) < REPLIES:
+        examiner.ask("Say yes.", max_tokens=1)
+    unlisted = next((note for note in server.card.notes if "does not list a model" in note), "")
+    if len(examiner.served_by) > 1:
+        names = ((" ".join(filter(None, name)) or "no name", count) for name, count in examiner.served_by.items())
+        served = ", ".join(f"{name} ({count})" for name, count in names)
+        return Finding(f"replies come from different models or configurations: {served}", fix)
+    named = next(iter(examiner.served_by), ("", ""))[0]
+    if not named:
+        return NotMade("the replies do not name a model")
+    if not is_same_model(asked, named):
+        return Finding(f"{asked!r} was asked for and {named!r} answers", fix)
+    if unlisted:
+        return Finding(f"{unlisted}, and yet {named!r} answers", fix)
+    return Ok(f"{sum(examiner.served_by.values())} replies name {named!r}")
+
+
+def is_same_model(asked: str, named: str) -> bool:
+    """Whether a reply's name is that of the request: equal, or with a date, version or folder added."""
+    one, two = (name.lower().rstrip("/").rpartition("/")[2] for name in (asked, named))
+    one, two = (name.removesuffix(".gguf").removesuffix(":latest") for name in (one, two))
+    rest = two.removeprefix(one)
+    return bool(one) and (not rest or (rest != two and re.match(r"[-@:]v?\d", rest) is not None))
+
+
+# --- a gateway that changes texts
+
+
+def check_rewriting(examiner: Examiner) -> Ok | Finding | NotMade:
+    """A gateway that changes texts on their way, in either direction, or answers from a store of old replies."""
+    examiner.need_server()
+    fix = "ask the server without the gateway, or switch its cleaning, masking and caching of replies off"
+    problems = [p for p in (rewritten_texts(examiner), _masked(examiner), _footer(examiner), _stale(examiner)) if p]
+    named = [f"{name}: {examiner.headers[name]}" for name in GATEWAY_HEADERS if name in examiner.headers]
+    passed = f" (headers: {', '.join(named)[:120]})" if named else ""
+    if problems:
+        return Finding("; ".join(problems) + passed, fix)
+    return Ok(f"texts with odd spaces, addresses and markup arrive as they are{passed}")
+
+
+def _masked(examiner: Examiner) -> str:
+    """Whether private data comes back masked."""
+    for fact, question, wanted in PRIVATE:
+        said = examiner.ask(f"{fact}\n\n{question} Write it exactly as it stands in the text.", max_tokens=48)
+        mask = MASKS.search(said.content)
+        if mask and wanted not in said.content:
+            return f"{fact.rpartition(' is ')[2]!r} comes back as {mask[0]!r}"
+    return ""
+
+
+def _footer(examiner: Examiner) -> str:
+    """The same words at the end of answers to different requests that ended by themselves."""
+    ended = [said.content for said in examiner.once(short_answers) if said.completion.finish == "stop"]
+    if len(ended) < 3:
+        return ""
+    common = commonprefix([text[::-1] for text in ended])[::-1].strip()  # noqa: RUF071 (texts, not paths)
+    return f"every answer ends with {common[:80]!r}" if len(common) >= FOOTER else ""
+
+
+def short_answers(examiner: Examiner) -> list[CheckReply]:
+    texts = ("Say hello.", "Name one colour.", "What is two plus two?", "Name a day of the week.")
+    return [examiner.ask(text, max_tokens=128) for text in texts]
+
+
+def _stale(examiner: Examiner) -> str:
+    """Whether a question about a changed text gets the answer to the text before the change, or an old reply."""
+    planted = plant(examiner, short_length(examiner))
+    place = PLACES[2]
+    value, new = planted.values[place], other_value(examiner, planted, place)
+    first, second = ask_place(examiner, planted, place), ask_place(examiner, planted, place, new)
+    if is_found(first, value) and is_found(second, value) and isinstance(second, CheckReply) and new not in second.text:
+        return f"with {new} in place of {value} in the text the answer is still {value}"
+    ids = [said.id for said in examiner.once(short_answers)]
+    if isinstance(first, CheckReply) and first.id:
+        again = ask_place(examiner, planted, place)
+        if isinstance(again, CheckReply) and again.id == first.id and first.id not in ids:
+            return f"a repeated request gets the same reply, with the same id {first.id[:40]!r}"
+    return ""

@@ -1,0 +1,346 @@
+"""`leadline judge`: grade recorded answers and correct the judges' bias. `leadline agreement`: compare raters."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import zip_longest
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from leadline.cli.output import (
+    BudgetOption,
+    PricesOption,
+    TierOption,
+    echo,
+    price_file,
+    print_json,
+    print_table,
+    say,
+    show_money,
+    warn,
+)
+from leadline.cli.progress import Bar, SanitisingConsole
+from leadline.core.errors import FailedSamples, MissingExtra, UsageError
+from leadline.core.files import read_text, table_rows
+from leadline.core.spec import Limits
+from leadline.features.judges.admission import FLOOR
+from leadline.features.judges.agreement import Rating
+from leadline.features.judges.agreement import agreement as agreement_of
+from leadline.features.judges.asking import JudgeProgress, judge_run
+from leadline.features.judges.correction import RaterQuality, beside_truth
+from leadline.features.judges.results import read_judged
+from leadline.features.judges.rubric import load_rubric
+from leadline.features.judges.samples import JudgeResult, write_label_draw
+from leadline.features.judges.tables import show_judged
+from leadline.features.judges.verdicts import LABELS, VERDICTS
+from leadline.results.run import format_judge_money, format_model
+from leadline.results.summary import judged_values
+from leadline.store.manifest import read_manifest
+from leadline.store.run_prices import RunPrices
+
+WITH_HELP = (
+    "A judge: any model string, as for `run --model`. Repeatable; judges of several families are best. A judge of the "
+    "tested model's own family is refused."
+)
+
+
+def judge(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of the run.")],
+    with_: Annotated[list[str] | None, typer.Option("--with", metavar="MODEL", help=WITH_HELP)] = None,
+    rubric: Annotated[
+        str, typer.Option(metavar="NAME|FILE", help="answer, key_points, scale, or a TOML file of your own.")
+    ] = "answer",
+    label: Annotated[
+        int | None, typer.Option(min=5, metavar="N", help="Draw N answers that are worth a label by a person.")
+    ] = None,
+    page: Annotated[
+        bool, typer.Option("--page", help="Label the drawn answers on a local web page. Needs leadline[view].")
+    ] = False,
+    labels: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Labels to correct with. [default: RUN/labels.csv]")
+    ] = None,
+    own_family: Annotated[
+        bool, typer.Option("--own-family", help="Allow a judge of the tested model's family; the report says so.")
+    ] = False,
+    floor: Annotated[
+        float,
+        typer.Option(
+            min=0, max=1, help="Least share of known right answers accepted, and of wrong ones rejected, to grade."
+        ),
+    ] = FLOOR,
+    workers: Annotated[int, typer.Option(min=1, max=1024, help="Concurrent requests to a server.")] = 16,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, metavar="SECONDS", help="Seconds until a request times out.")
+    ] = 600,
+    prices: PricesOption = None,
+    tier: TierOption = None,
+    budget: BudgetOption = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="With --page: the port; 0 is any free port.")] = 0,
+    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Grade the recorded answers of a run with judges; the tested model is not asked again.
+
+    A judge sees the question, the targets, the evidence and the answer, never the document. It first grades twenty
+    known cases. Rules decide what needs no judge. Run the same command again to continue: no verdict is asked twice.
+
+    Judges are biased and agree in it. Label a few answers yourself and every judged mean is corrected:
+
+    \b
+      leadline judge RUN --with openai:A --with openai:B    grade
+      leadline judge RUN --label 40 --page                  label forty answers, blind
+      leadline judge RUN                                    show the corrected means
+    """
+    result, file = JudgeResult(), price_file(prices, tier)
+    if budget and not with_:
+        raise UsageError("a budget has no effect without judges", where="--budget", fix="add --with MODEL")
+    if with_:
+        limits = Limits(workers=workers, timeout=timeout, prices=prices or "", tier=tier or "", budget=budget or "")
+        result = grade(run, with_, rubric=rubric, own_family=own_family, floor=floor, limits=limits)
+    if label is not None or page:
+        _label(run, rubric, label, page=page, port=port)
+    read_manifest(run)  # raises if the folder is not a run
+    judged = read_judged(run, labels) if (run / VERDICTS).exists() else []
+    if not judged:
+        raise UsageError("no judge has graded this run yet", where=str(run), fix="add --with MODEL")
+    money = RunPrices(run, file, tier or "")
+    paid = money.judge_money()
+    if json:
+        found = [judged_values(one) for one in judged]
+        values = {"folder": str(run), "judged": found, "failed": result.failed, "notes": result.notes}
+        print_json(values | ({"judge_money": paid} if paid else {}))
+    else:
+        show_judged(judged, SanitisingConsole())
+        echo()
+        show_money("", format_judge_money(paid, money))
+        echo(f"verdicts  {run / VERDICTS}")
+        if labels or (run / LABELS).exists():
+            echo(f"labels    {labels or run / LABELS}")
+    if (failed := failed_verdicts(result.failed, run)) is not None:
+        raise failed
+
+
+def grade(
+    folder: Path, judges: Sequence[str], *, rubric: str, own_family: bool, floor: float, limits: Limits
+) -> JudgeResult:
+    """Grades with the progress in the terminal."""
+    with _judge_progress() as listen:
+        result = judge_run(
+            folder, judges, rubric=rubric, own_family=own_family, floor=floor, limits=limits, listen=listen
+        )
+    for note in result.notes:
+        warn(note)
+    if result.without_surroundings:
+        warn(
+            f"{result.without_surroundings:,} samples were judged with their evidence alone: the text around it needs "
+            "the tested model's tokenizer as a file"
+        )
+    if result.not_gradable:
+        warn(f"{result.not_gradable:,} answers have no targets, so this rubric cannot grade them")
+    return result
+
+
+def failed_verdicts(count: int, folder: Path) -> FailedSamples | None:
+    fix = "run the same command again: only these are asked"
+    return FailedSamples(f"{count:,} verdicts could not be asked for", where=str(folder), fix=fix) if count else None
+
+
+@contextmanager
+def _judge_progress() -> Iterator[Callable[[JudgeProgress], None]]:
+    """A bar for people, one line per judge and phase for logs."""
+    bar = Bar(transient=True) if sys.stderr.isatty() else None
+    said = ""
+
+    def show(progress: JudgeProgress) -> None:
+        nonlocal said
+        text = f"{format_model(progress.judge)}: {progress.phase} {progress.done:,} of {progress.total:,}"
+        text += f", {progress.unparsed:,} unparsed" if progress.unparsed else ""
+        text += f", {progress.failed:,} failed" if progress.failed else ""
+        if bar is not None:
+            bar.show(progress.done, progress.total, text)
+        elif progress.done == progress.total and text != said:
+            said = text
+            say(text)
+
+    try:
+        yield show
+    finally:
+        if bar is not None:
+            bar.close()
+
+
+# --- labels
+
+
+def _label(folder: Path, rubric: str, count: int | None, *, page: bool, port: int) -> None:
+    """Writes the drawn samples to labels.csv; what is labelled there stays. Then serves the page, if asked for."""
+    path, asked = folder / LABELS, load_rubric(rubric)
+    judged = next((one for one in read_judged(folder) if one.rubric == asked.title), None)
+    if judged is not None and judged.answers and not judged.sent:
+        warn(f"rules decided all {judged.answers:,} answers: there is nothing for a judge to label")
+        return
+    if count is not None:
+        written = write_label_draw(folder, asked, count)
+        say(f"{written:,} answers to label in {path}: fill the column `label` with yes, no or partial")
+    elif not path.exists():
+        raise UsageError("no answers were drawn yet", where="--page", fix="add --label 40")
+    if page:
+        try:
+            from leadline.features.dashboard.app import LabelServer  # needs starlette and uvicorn
+        except ModuleNotFoundError as error:
+            raise MissingExtra(str(error.name).partition(".")[0], "view", where="leadline judge --page") from None
+        server = LabelServer(folder, port)
+        echo(server.address)
+        say("Label with the keys y, n and p. Press Ctrl-C when you are done; labels are saved as you go.")
+        with suppress(KeyboardInterrupt):
+            server.run()
+
+
+# --- leadline agreement
+
+RATINGS_FIX = "one row per item, one column per rater"
+NOT_RATERS = frozenset({"id", "item", "sample", "key", "question", "answer", "text", "comment"})
+
+
+def agreement(
+    file: Annotated[Path, typer.Argument(metavar="FILE.csv", help="One row per item, one column per rater.")],
+    raters: Annotated[
+        str, typer.Option(metavar="A,B", help="The raters' columns. [default: all but id, question, answer ...]")
+    ] = "",
+    truth: Annotated[
+        str, typer.Option(metavar="COLUMN", help="A column with the truth, such as labels by people; may have gaps.")
+    ] = "",
+    clusters: Annotated[str, typer.Option(metavar="COLUMN", help="A column that names the document of an item.")] = "",
+    level: Annotated[
+        Literal["nominal", "ordinal", "interval"], typer.Option(help="How far labels are apart, for alpha.")
+    ] = "nominal",
+    json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
+) -> None:
+    """Compare raters: raw agreement, kappa, Krippendorff's alpha and Gwet's AC1 with intervals.
+
+    With --truth, each rater beside the truth: agreement, kappa, mean and bias. Where the truth has gaps, the mean of
+    each rater is corrected with the part that is known.
+    """
+    rows = _read_csv(file)
+    columns = [c.strip() for c in raters.split(",") if c.strip()] or [
+        c for c in rows[0] if c.casefold() not in NOT_RATERS and c not in (truth, clusters)
+    ]
+    for column in [*columns, *filter(None, (truth, clusters))]:
+        if column not in rows[0]:
+            raise UsageError(f"there is no column {column!r}", where=str(file), fix=f"it has: {', '.join(rows[0])}")
+    if len(columns) < (1 if truth else 2):
+        raise UsageError("agreement needs two raters", where=str(file), fix="one column per rater, or --truth COLUMN")
+    ratings = _as_labels([[row[c] for c in (*columns, *([truth] if truth else []))] for row in rows])
+    groups = [row[clusters] if clusters else str(n) for n, row in enumerate(rows)]
+    judged = [row[: len(columns)] for row in ratings]
+    among = agreement_of(judged, level=level) if len(columns) > 1 else None
+    beside = (
+        {c: beside_truth([r[n] for r in ratings], [r[-1] for r in ratings], groups) for n, c in enumerate(columns)}
+        if truth
+        else {}
+    )
+    if json:
+        print_json(_agreement_json(among, beside, columns))
+        return
+    if among is not None:
+        _show_among(among, columns)
+    if beside:
+        _show_beside(beside)
+
+
+def _read_csv(file: Path) -> list[dict[str, str]]:
+    lines = list(table_rows(read_text(file, error=UsageError, fix=RATINGS_FIX), str(file)))
+    if len(lines) < 2:
+        raise UsageError("the file has no rows", where=str(file), fix=RATINGS_FIX)
+    header = [name.strip() for name in lines[0][1]]
+    twice = next((name for name in header if header.count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(f"the column {twice!r} occurs twice", where=f"{file}:1", fix="give every rater a name")
+    for number, row in lines[1:]:
+        if len(row) > len(header):
+            what = f"a row of {len(row)} cells under {len(header)} columns"
+            raise UsageError(what, where=f"{file}:{number}", fix=RATINGS_FIX)
+    return [dict(zip_longest(header, row, fillvalue="")) for _, row in lines[1:]]
+
+
+def _as_labels(rows: Sequence[Sequence[str]]) -> list[list[Rating | None]]:
+    """Numbers if all labels are; else words without regard to case and spaces. An empty cell, or nan, is no rating."""
+    words = [["" if (word := cell.strip().casefold()) == "nan" else word for cell in row] for row in rows]
+    try:
+        numbers = [[float(cell) if cell else None for cell in row] for row in words]
+    except ValueError:
+        return [[cell or None for cell in row] for row in words]
+    finite = all(math.isfinite(number) for row in numbers for number in row if number is not None)
+    return [list(row) for row in numbers] if finite else [[cell or None for cell in row] for row in words]
+
+
+def _show_among(found: Any, columns: Sequence[str]) -> None:
+    measures = {
+        "same label": found.raw, "Cohen's kappa": found.cohen, "quadratic kappa": found.quadratic,
+        "Fleiss' kappa": found.fleiss, f"Krippendorff's alpha ({found.level})": found.krippendorff,
+        "Gwet's AC1": found.gwet,
+    }  # fmt: skip
+    echo(f"{found.raters} raters, {found.items:,} items", bold=True)
+    rows = [
+        (name, f"{c.value:.3f}", f"{c.interval.low:.3f} to {c.interval.high:.3f}") for name, c in measures.items() if c
+    ]
+    print_table(rows, ("agreement", "value", "95% interval"), right=frozenset({1, 2}))
+    echo()
+    shares = [(str(label), *(f"{100 * share:.1f}%" for share in of)) for label, of in found.shares.items()]
+    print_table(shares, ("label", *columns), right=frozenset(range(1, len(columns) + 1)))
+    if found.nearly_one_label:
+        echo("nearly all labels are alike: kappa and alpha are near zero, or not defined, whatever raters do; read AC1")
+
+
+def _show_beside(beside: dict[str, RaterQuality]) -> None:
+    echo("\nbeside the truth", bold=True)
+    rows = []
+    for name, found in beside.items():
+        with_truth, corrected = found.agreement, found.corrected
+        rows.append(
+            (
+                name,
+                f"{with_truth.items:,}",
+                f"{with_truth.raw.value:.3f}",
+                f"{with_truth.cohen.value:.3f}" if with_truth.cohen else "-",
+                f"{with_truth.quadratic.value:.3f}" if with_truth.quadratic else "-",
+                _mean(found.naive.mean, found.naive.interval) if found.naive else "-",
+                f"{100 * found.bias:+.1f}" if found.bias is not None else "-",
+                _mean(corrected.mean, corrected.interval) if corrected else "-",
+            )
+        )
+    header = ("rater", "items", "agrees", "kappa", "quadratic", "mean", "bias", "corrected mean")
+    print_table(rows, header, right=frozenset(range(1, 8)))
+
+
+def _mean(mean: float, interval: Any) -> str:
+    return f"{100 * mean:.1f} [{100 * interval.low:.1f}, {100 * interval.high:.1f}]"
+
+
+def _agreement_json(among: Any, beside: dict[str, RaterQuality], columns: Sequence[str]) -> dict[str, Any]:
+    def values(found: Any) -> dict[str, Any]:
+        names = ("raw", "cohen", "quadratic", "fleiss", "krippendorff", "gwet")
+        measures = {name: getattr(found, name) for name in names}
+        return {"items": found.items} | {
+            name: {"value": c.value, "low": c.interval.low, "high": c.interval.high} if c else None
+            for name, c in measures.items()
+        }
+
+    def mean(found: Any) -> dict[str, float] | None:
+        return None if found is None else {"mean": found.mean, "low": found.interval.low, "high": found.interval.high}
+
+    return {
+        "raters": list(columns),
+        "level": among.level if among else None,
+        "agreement": values(among) if among else None,
+        "shares": {str(label): list(shares) for label, shares in among.shares.items()} if among else None,
+        "beside_truth": {
+            name: values(found.agreement)
+            | {"naive": mean(found.naive), "truth": found.truth, "bias": found.bias, "corrected": mean(found.corrected)}
+            for name, found in beside.items()
+        },
+    }

@@ -1,0 +1,1 @@
+"""Log-probability metrics: retrieval gain and its relatives, with perplexity beside them."""

@@ -1,0 +1,225 @@
+"""LongBench's metrics (arXiv 2308.14508, THUDM/LongBench @ 2e00731), to the digit, and stricter ones beside them.
+
+A task names its metric; `score(task, prediction, references, classes)` is the maximum over references, as in the
+official `eval.py`. Four tasks count only the first line of an answer.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import string
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
+
+from leadline.core.errors import UsageError
+from leadline.core.records import Score
+from leadline.core.types import Probe
+from leadline.features.frontier.scorers import names_only
+from leadline.features.published.benchmark_files import LONGBENCH, Dataset
+from leadline.features.published.chinese import chinese_words
+from leadline.scorers.match import RuleScorer
+from leadline.scorers.overlap import EditBackend, edit_similarity, rouge_l, rouge_l_google, rouge_lsum_google, token_f1
+
+CHINESE_PUNCTUATION = (
+    "！？｡。＂＃＄％＆＇（）＊＋，－／：；＜＝＞＠［＼］＾＿｀｛｜｝～｟｠｢｣､、〃"
+    "》「」『』【】〔〕〖〗〘〙〚〛〜〝〞〟〰〾〿–—‘’‛“”„‟…‧﹏."
+)
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ALL_PUNCTUATION = str.maketrans("", "", string.punctuation + CHINESE_PUNCTUATION)
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_INTEGER = re.compile(r"\d+")
+
+
+@lru_cache(maxsize=1024)  # an answer is compared with several references
+def normalise_english(text: str) -> str:
+    """Lower case, no ASCII punctuation, articles replaced by a space, white space collapsed, in this order."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def normalise_chinese(text: str) -> str:
+    """Lower case, no punctuation, no white space."""
+    return "".join(text.lower().translate(_ALL_PUNCTUATION).split())
+
+
+def qa_f1(prediction: str, reference: str) -> float:
+    return token_f1(normalise_english(prediction).split(), normalise_english(reference).split())
+
+
+def qa_f1_chinese(prediction: str, reference: str) -> float:
+    def tokens(text: str) -> list[str]:
+        return [word for word in map(normalise_chinese, chinese_words(text)) if word]
+
+    return token_f1(tokens(prediction), tokens(reference))
+
+
+def rouge_chinese(prediction: str, reference: str) -> float:
+    return rouge_l(" ".join(chinese_words(prediction)), " ".join(chinese_words(reference)))
+
+
+def classification(prediction: str, reference: str, classes: Sequence[str]) -> float:
+    """One over the number of class names in the answer, if the right one is among them.
+
+    Names that are part of the right one are taken out first, with the official loop, which removes from the list it
+    walks over and so may skip a name.
+    """
+    found = [name for name in classes if name in prediction]
+    for name in found:
+        if name in reference and name != reference:
+            found.remove(name)
+    return 1.0 / len(found) if reference in found else 0.0
+
+
+def count(prediction: str, wanted: str) -> float:
+    """The share of the answer's whole numbers that are the right one."""
+    numbers = _INTEGER.findall(prediction)
+    return numbers.count(wanted) / len(numbers) if numbers else 0.0
+
+
+def retrieval(prediction: str, reference: str, pattern: str = r"Paragraph (\d+)") -> float:
+    named = re.findall(pattern, reference)
+    if not named:
+        raise UsageError(
+            f"the reference {reference[:40]!r} names no paragraph",
+            where="LongBench retrieval",
+            fix="give the data or predictions of passage_retrieval_en or passage_retrieval_zh",
+        )
+    return count(prediction, named[0])
+
+
+def retrieval_chinese(prediction: str, reference: str) -> float:
+    return retrieval(prediction, reference, r"段落(\d+)")
+
+
+def code_similarity(prediction: str, reference: str, backend: EditBackend) -> float:
+    """Edit similarity of the first line that is no comment and no fence."""
+    lines = prediction.lstrip("\n").split("\n")
+    line = next((text for text in lines if not ("`" in text or "#" in text or "//" in text)), "")
+    return edit_similarity(line, reference, backend)
+
+
+METRICS: dict[str, Callable[[str, str], float]] = {
+    "qa_f1": qa_f1,
+    "qa_f1_zh": qa_f1_chinese,
+    "rouge": rouge_l,
+    "rouge_zh": rouge_chinese,
+    "count": count,
+    "retrieval": retrieval,
+    "retrieval_zh": retrieval_chinese,
+}
+
+
+def first_line(prediction: str) -> str:
+    return prediction.lstrip("\n").split("\n")[0]
+
+
+def score(
+    task: Dataset,
+    prediction: str,
+    references: Sequence[str],
+    classes: Sequence[str] | None = None,
+    backend: EditBackend = "difflib",
+) -> float:
+    """0 to 1: the official score of one answer."""
+    if task.first_line:
+        prediction = first_line(prediction)
+    if task.metric == "classification":
+        return max((classification(prediction, r, classes or ()) for r in references), default=0.0)
+    if task.metric == "code_similarity":
+        return max((code_similarity(prediction, r, backend) for r in references), default=0.0)
+    rule = METRICS[task.metric]
+    return max((rule(prediction, r) for r in references), default=0.0)
+
+
+def strict_score(task: Dataset, prediction: str, references: Sequence[str], classes: Sequence[str] | None) -> float:
+    """1 or 0 where the official rule gives part of the credit to a list of guesses; the official score elsewhere."""
+    if task.metric in ("count", "retrieval", "retrieval_zh"):
+        return float(len(set(_INTEGER.findall(prediction))) == 1 and score(task, prediction, references) > 0)
+    if task.metric == "classification":
+        return float(score(task, prediction, references, classes) == 1.0)
+    return score(task, prediction, references, classes)
+
+
+def dataset_of(probe: Probe, datasets: Mapping[str, Dataset]) -> Dataset:
+    """The data set that a probe's labels name."""
+    name = probe.labels.get("dataset", "")
+    if name not in datasets:
+        raise UsageError(
+            "a scorer of a published benchmark needs one of its samples",
+            where=probe.cell.key,
+            fix="use it with the benchmark's own tasks; see docs/longbench.md",
+        )
+    return datasets[name]
+
+
+def _official(probe: Probe, answer: str, *, backend: EditBackend) -> Score:
+    """The metric of the sample's data set; the record's labels name the data set and hold its classes."""
+    dataset = dataset_of(probe, LONGBENCH)
+    value = score(dataset, answer, probe.targets, _classes(probe), backend)
+    return Score(value, explanation=dataset.metric + (f" ({backend})" if dataset.metric == "code_similarity" else ""))
+
+
+def _strict(probe: Probe, answer: str) -> Score:
+    """The same without part of the credit for a list of guesses."""
+    dataset = dataset_of(probe, LONGBENCH)
+    value = strict_score(dataset, answer, probe.targets, _classes(probe))
+    return Score(value, explanation=f"{dataset.metric}, strict")
+
+
+def _google(probe: Probe, answer: str, *, lsum: bool) -> Score:
+    """rougeL or rougeLsum of the rouge_score package with its stemmer, for summaries."""
+    rule, name = (rouge_lsum_google, "rougeLsum") if lsum else (rouge_l_google, "rougeL")
+    if (dataset := LONGBENCH.get(probe.labels.get("dataset", ""))) and dataset.first_line:
+        answer = first_line(answer)
+    value = max((rule(answer, reference, stemmed=True) for reference in probe.targets), default=0.0)
+    return Score(value, explanation=f"{name} (rouge_score, stemmed)")
+
+
+def _classes(probe: Probe) -> list[str]:
+    return list(json.loads(probe.labels.get("classes", "[]")))
+
+
+OFFICIAL = RuleScorer("longbench", partial(_official, backend="difflib"))
+LEVENSHTEIN = RuleScorer("longbench.levenshtein", partial(_official, backend="levenshtein"))
+STRICT = RuleScorer("longbench.strict", _strict)
+GOOGLE = RuleScorer("rouge.google", partial(_google, lsum=False), "2")
+GOOGLE_LSUM = RuleScorer("rouge.google_lsum", partial(_google, lsum=True), "2")
+
+
+# --- LongBench v2 (arXiv 2412.15204): four options, one letter --------------------------------------
+
+_V2_ANSWERS = (re.compile(r"The correct answer is \(([A-D])\)"), re.compile(r"The correct answer is ([A-D])"))
+V2_COMPENSATION = 0.25
+"""What the official `result.py` may give an answer without a letter; off by default there and here."""
+
+
+def v2_choice(response: str) -> str | None:
+    """The letter an answer states, asterisks aside; None without one."""
+    text = response.replace("*", "")
+    return next((match.group(1) for pattern in _V2_ANSWERS if (match := pattern.search(text))), None)
+
+
+def _right_choice(probe: Probe, answer: str, *, unstated: float = 0.0) -> Score:
+    """1 for the right letter, 0 for another, `unstated` for none."""
+    letter = v2_choice(answer)
+    if letter is None:
+        return Score(unstated, explanation="no letter stated")
+    return Score(float(letter in probe.targets), answer=letter)
+
+
+V2 = RuleScorer("longbench_v2", _right_choice)
+V2_COMPENSATED = RuleScorer("longbench_v2.compensated", partial(_right_choice, unstated=V2_COMPENSATION))
+
+
+# --- BABILong (arXiv 2406.10149): one place or person of a closed list ------------------------------
+
+_PLACES = frozenset({"bathroom", "bedroom", "garden", "hallway", "kitchen", "office"})
+BABILONG_LABELS = {
+    **dict.fromkeys(("qa1", "qa2", "qa3", "qa4"), _PLACES),
+    "qa5": frozenset({"bill", "fred", "jeff", "mary", "apple", "football", "milk"}),
+}
+
+
+def babilong(task: str, prediction: str, reference: str, question: str) -> float:
+    """1 when the first sentence names the target and no other label, labels of the question aside."""
+    return names_only(prediction, question, reference, BABILONG_LABELS[task])

@@ -1,1 +1,0 @@
-"""Floor 3: experiment trackers: MLflow, Weights & Biases, TensorBoard."""
