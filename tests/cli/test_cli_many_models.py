@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from leadline.cli.main import run_command
-from leadline.cli.progress import ManyModelsListener, ProgressLines
+from leadline.console.progress import ManyModelsListener, ProgressLines
 from leadline.core.errors import LeadlineError
 from leadline.run.events import ModelEnded, ModelRun, ModelRunResult, Started, Stopping
 from leadline.store.manifest import read_manifest
@@ -214,7 +214,7 @@ def started(folder: str, planned: int = 10, done: int = 0) -> Started:
 def test_models_that_wait_are_counted_and_those_that_failed_are_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("leadline.cli.progress.ProgressLines", lambda: ProgressLines(lambda text: None))
+    monkeypatch.setattr("leadline.console.progress.ProgressLines", lambda: ProgressLines(lambda text: None))
     listener = ManyModelsListener(4)
     listener.hear(started("a"))
     assert (listener.progress().planned, listener.counter.tokens) == (40, 4000)
@@ -228,8 +228,8 @@ def test_models_that_wait_are_counted_and_those_that_failed_are_not(
 
 def test_a_note_of_several_runs_is_shown_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    monkeypatch.setattr("leadline.cli.progress.ProgressLines", lambda: ProgressLines(said.append))
-    monkeypatch.setattr("leadline.cli.progress.say", said.append)
+    monkeypatch.setattr("leadline.console.progress.ProgressLines", lambda: ProgressLines(said.append))
+    monkeypatch.setattr("leadline.console.progress.say", said.append)
     entrant = ModelRun("a", None, tmp_path)  # type: ignore[arg-type]
     with ManyModelsListener(2) as listener:
         for event in (started("a"), started("b"), Stopping("interrupted"), Stopping("interrupted")):

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from leadline.cli.main import run_command
-from leadline.cli.options import RunOptions, spec_of
-from leadline.cli.output import print_table
+from leadline.console.options import RunOptions, spec_of
+from leadline.console.output import print_table
 from leadline.core import registry
 from leadline.core.errors import UnknownName, UsageError
 from leadline.core.spec import Spec, Suite

@@ -13,8 +13,9 @@ FLOORS = {
     "text": 1, "store": 1, "stats": 1,
     "tasks": 2, "scorers": 2, "models": 2, "results": 2,
     "run": 3, "report": 3,
-    "features": 4,
-    "cli": 5,
+    "console": 4,
+    "features": 5,
+    "cli": 6,
 }  # fmt: skip
 WITHOUT_MODELS = ("results", "report")
 """A saved run is read where no model can be opened."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from leadline.cli.options import RunOptions, spec_of
+from leadline.console.options import RunOptions, spec_of
 from leadline.core import registry
 from leadline.core.spec import TaskSpec, make_spec
 from leadline.features.correlate.correlation import CUT, FEWEST

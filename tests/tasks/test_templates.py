@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from leadline.cli.options import RunOptions, spec_of
+from leadline.console.options import RunOptions, spec_of
 from leadline.core import registry
 from leadline.core.contracts import Tokenizer
 from leadline.core.errors import UnknownName, UsageError

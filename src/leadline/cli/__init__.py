@@ -1,1 +1,1 @@
-"""Floor 5: the commands. The only package that catches errors, prints and exits."""
+"""Floor 6: the program and the commands of the core. The only package that catches errors and exits."""

@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from leadline.cli import options
-from leadline.cli.options import RunOptions, spec_of
-from leadline.cli.output import echo, print_json, say, warn
+from leadline.console import options
+from leadline.console.options import RunOptions, spec_of
+from leadline.console.output import echo, print_json, say, warn
 from leadline.core import registry
 from leadline.core.errors import UsageError
 from leadline.core.files import expand_path

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
 
-from leadline.cli.output import echo, print_json, print_table, say
+from leadline.console.output import echo, print_json, print_table, say
 from leadline.core import registry
 from leadline.core.contracts import ModelProvider, Options, Task
 from leadline.core.errors import LeadlineError, UnknownName, UsageError

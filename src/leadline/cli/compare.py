@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from leadline.cli.output import (
+from leadline.console.output import (
     DEFAULT_THRESHOLD,
     FailedSamplesOption,
     ThresholdOption,

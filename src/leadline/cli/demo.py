@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from leadline.cli.output import warn
 from leadline.cli.run import finish, measure_one
+from leadline.console.output import warn
 from leadline.core.errors import LeadlineError
 from leadline.core.spec import make_spec
 from leadline.models import hf

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from leadline.cli.output import echo
+from leadline.console.output import echo
 from leadline.core.errors import UsageError
 from leadline.results.run import load_run
 from leadline.run.plan import Plan

@@ -21,7 +21,7 @@ import typer
 from typer.core import TyperGroup
 
 import leadline
-from leadline.cli import output
+from leadline.console import output
 from leadline.core.commands import GROUPS, Command
 from leadline.core.errors import Interrupted, LeadlineError, StoreError, UnknownName, UsageError
 

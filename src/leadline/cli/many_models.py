@@ -13,9 +13,9 @@ from typing import Annotated, Any
 import typer
 
 import leadline
-from leadline.cli.options import RunOptions, spec_of, suite_of, thinking_settings, with_thinking
-from leadline.cli.output import echo, print_json, print_table
-from leadline.cli.progress import ManyModelsListener, SanitisingConsole
+from leadline.console.options import RunOptions, spec_of, suite_of, thinking_settings, with_thinking
+from leadline.console.output import echo, print_json, print_table
+from leadline.console.progress import ManyModelsListener, SanitisingConsole
 from leadline.core import registry
 from leadline.core.errors import FailedSamples, UnknownName, UsageError
 from leadline.core.format import format_count, format_span

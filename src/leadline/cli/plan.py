@@ -12,10 +12,10 @@ import typer
 
 from leadline.cli.detection import detection, parse_points, show_detection
 from leadline.cli.many_models import IncludeModelOption, ModelsOption, ShardOption, listed_models, model_runs
-from leadline.cli.options import RunOptions, UntilOption, spec_of, with_flags, with_rule
-from leadline.cli.output import echo, print_json, print_table, warn
-from leadline.cli.progress import ProgressListener
 from leadline.cli.run import folder_of
+from leadline.console.options import RunOptions, UntilOption, spec_of, with_flags, with_rule
+from leadline.console.output import echo, print_json, print_table, warn
+from leadline.console.progress import ProgressListener
 from leadline.core.errors import UsageError
 from leadline.core.format import format_count, format_duration
 from leadline.core.spec import Spec

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from leadline.cli.output import (
+from leadline.console.output import (
     DEFAULT_THRESHOLD,
     FailedSamplesOption,
     PricesOption,
@@ -22,7 +22,7 @@ from leadline.cli.output import (
     threshold_share,
     warn,
 )
-from leadline.cli.progress import SanitisingConsole
+from leadline.console.progress import SanitisingConsole
 from leadline.core.errors import RenderError, StoreError, UsageError
 from leadline.report.charts.heatmap import heatmap
 from leadline.report.charts.render import write_figure

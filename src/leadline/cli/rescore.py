@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from leadline.cli.output import print_json, print_table, warn
+from leadline.console.output import print_json, print_table, warn
 from leadline.core.errors import UsageError
 from leadline.run.recording import rescore as regrade_run
 

@@ -21,7 +21,7 @@ from leadline.cli.many_models import (
     measure_models,
     model_runs,
 )
-from leadline.cli.options import (
+from leadline.console.options import (
     NAME_HELP,
     STEP_HELP,
     TRACKER_HELP,
@@ -32,8 +32,8 @@ from leadline.cli.options import (
     with_flags,
     with_rule,
 )
-from leadline.cli.output import continue_if_unread, echo, print_json, show_money, warn
-from leadline.cli.progress import ProgressListener, SanitisingConsole
+from leadline.console.output import continue_if_unread, echo, print_json, show_money, warn
+from leadline.console.progress import ProgressListener, SanitisingConsole
 from leadline.core.contracts import Model, Remote
 from leadline.core.errors import (
     FailedSamples,

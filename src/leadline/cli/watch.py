@@ -11,9 +11,9 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from leadline.cli.output import echo
-from leadline.cli.progress import ProgressLines, SanitisingConsole
 from leadline.cli.run import raise_if_incomplete
+from leadline.console.output import echo
+from leadline.console.progress import ProgressLines, SanitisingConsole
 from leadline.core.errors import RunStopped
 from leadline.report.terminal import failure_line, run_screen, show_run
 from leadline.results.follow import FailedSample, RunMonitor

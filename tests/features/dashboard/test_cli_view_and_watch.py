@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from leadline.cli import progress as faces
 from leadline.cli.main import run_command
-from leadline.cli.progress import ProgressListener
+from leadline.console import progress as faces
+from leadline.console.progress import ProgressListener
 from leadline.core.records import Record
 from leadline.features.dashboard import command as watch_module
 from leadline.features.dashboard.app import listen_on
@@ -176,7 +176,7 @@ def test_progress_shows_samples_speed_time_left_and_failures(
 def test_simultaneous_answers_are_shown_together(
     tmp_path: Path, records: list[Record], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("leadline.cli.progress.LINE_SECONDS", 0.0)
+    monkeypatch.setattr("leadline.console.progress.LINE_SECONDS", 0.0)
     with ProgressListener() as listener:
         listener(Started(tmp_path, len(records), 0, 0, sum(r.prompt_tokens for r in records), 0))
         for number, record in enumerate(records[:4]):

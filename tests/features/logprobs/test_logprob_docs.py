@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from leadline.cli.options import RunOptions, spec_of
+from leadline.console.options import RunOptions, spec_of
 from leadline.core import registry
 from leadline.core.spec import TaskSpec
 from leadline.features.logprobs.metrics import KEY_FALL, KEY_LOSS

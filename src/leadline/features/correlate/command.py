@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from leadline.cli.output import echo, print_json, print_table, warn
+from leadline.console.output import echo, print_json, print_table, warn
 from leadline.core.errors import UsageError
 from leadline.core.format import format_count, format_length, format_span
 from leadline.features.correlate.charts import format_correlation, scatter, task_tree

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import leadline
-from leadline.cli.output import echo, say, warn
+from leadline.console.output import echo, say, warn
 from leadline.core.errors import MissingExtra
 from leadline.core.files import cache_folder
 

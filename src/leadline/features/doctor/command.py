@@ -9,8 +9,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from leadline.cli.output import print_json, say
-from leadline.cli.progress import ProgressListener, SanitisingConsole
+from leadline.console.output import print_json, say
+from leadline.console.progress import ProgressListener, SanitisingConsole
 from leadline.core.contracts import Model
 from leadline.core.format import format_count, format_duration, format_length, sanitise
 from leadline.core.spec import make_spec, parse_length

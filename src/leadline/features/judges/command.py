@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from leadline.cli.output import (
+from leadline.console.output import (
     BudgetOption,
     PricesOption,
     TierOption,
@@ -24,7 +24,7 @@ from leadline.cli.output import (
     show_money,
     warn,
 )
-from leadline.cli.progress import Bar, SanitisingConsole
+from leadline.console.progress import Bar, SanitisingConsole
 from leadline.core.errors import FailedSamples, MissingExtra, UsageError
 from leadline.core.files import read_text, table_rows
 from leadline.core.spec import Limits

@@ -7,7 +7,15 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from leadline.cli.output import DEFAULT_THRESHOLD, ThresholdOption, echo, print_json, print_table, threshold_share, warn
+from leadline.console.output import (
+    DEFAULT_THRESHOLD,
+    ThresholdOption,
+    echo,
+    print_json,
+    print_table,
+    threshold_share,
+    warn,
+)
 from leadline.core.errors import SourceError, UsageError
 from leadline.core.format import format_length
 from leadline.features.published.grade import GradedTask, PublishedScore, grade, grade_published

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from leadline.cli.options import NAME_HELP, STEP_HELP, TRACKER_HELP
-from leadline.cli.output import echo, print_json, say, warn
+from leadline.console.options import NAME_HELP, STEP_HELP, TRACKER_HELP
+from leadline.console.output import echo, print_json, say, warn
 from leadline.core import registry
 from leadline.core.contracts import TrackerEntry
 from leadline.core.errors import LeadlineError, TrackerError, UsageError

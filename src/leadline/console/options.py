@@ -17,7 +17,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import typer
 
-from leadline.cli.output import BudgetOption, PricesOption, TierOption, warn
+from leadline.console.output import BudgetOption, PricesOption, TierOption, warn
 from leadline.core import registry
 from leadline.core.contracts import Task
 from leadline.core.errors import UnknownName, UsageError

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as RichProgress
 from rich.segment import Segment
 
-from leadline.cli.output import say, warn
+from leadline.console.output import say, warn
 from leadline.core.errors import Interrupted
 from leadline.core.format import format_duration, sanitise, sanitise_lines
 from leadline.results.progress import RunProgress, SampleCounter
