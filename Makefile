@@ -1,7 +1,8 @@
 # make demo       measure a small model and draw its heatmap (installs only what that needs)
 # make test       style, types and the quick tests (installs everything)
+# make test-slow  simulations, full products, processes and kills
 # make test-real  the tests that need a real model or server
-# make coverage   the quick tests with line coverage
+# make coverage   the quick and the slow tests with line coverage
 # make docs       build the documentation site into site/
 # make bench      the measurements of docs/performance.md
 # make setup      the environment of `make test`, without running anything
@@ -15,7 +16,7 @@ DOCS := $(VENV)/.installed-docs
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
 EXTRAS := hf,view,tiktoken,frames,mlflow,tensorboard,wandb,dev
 
-.PHONY: setup demo lint types test test-real coverage docs bench clean
+.PHONY: setup demo lint types test test-slow test-real coverage docs bench clean
 .DEFAULT_GOAL := test
 
 setup: $(STAMP)
@@ -55,7 +56,10 @@ types: setup
 	@$(BIN)/mypy
 
 test: lint types
-	@$(BIN)/pytest -m "not real" -n auto
+	@$(BIN)/pytest -m "not real and not slow" -n auto
+
+test-slow: setup
+	@$(BIN)/pytest -m "slow and not real" -n auto
 
 test-real: setup
 	@$(PIP) install -e ".[ray]"

@@ -103,6 +103,7 @@ def test_the_gate_is_written_as_junit_and_markdown(
     assert said.count("- candidate: sim:cliff?window=600") == 1
 
 
+@pytest.mark.slow
 def test_the_gate_of_the_readme_passes_for_equal_models_with_the_samples_it_names(tmp_path: Path) -> None:
     text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
     gate = re.findall(r'leadline compare BASE CANDIDATE --gate "([^"]+)"', text)[0]

@@ -139,6 +139,7 @@ def test_values_that_no_run_can_have_are_refused_at_once(say: Say) -> None:
 # --- limits of the process, as batch clusters set them
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "limit"), [(resource.RLIMIT_NOFILE, 48), (resource.RLIMIT_AS, 1 << 30)])
 def test_a_run_with_more_workers_than_the_process_may_have_uses_fewer_and_says_so(
     kind: int, limit: int, tmp_path: Path

@@ -41,6 +41,7 @@ def test_an_own_needle_is_found_as_the_page_says(command: list[str], say: Say, t
     assert "answered, 0 failed" in result.out or command[0] == "report"
 
 
+@pytest.mark.slow
 def test_both_recipes_apply_the_gate(say: Say, tmp_path: Path) -> None:
     files = files_of("ci.md", tmp_path)
     recipes = [files[".github/workflows/gate.yml"], files[".gitlab-ci.yml"]]
@@ -57,6 +58,7 @@ def test_both_recipes_apply_the_gate(say: Say, tmp_path: Path) -> None:
         assert (tmp_path / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_the_gate_of_the_recipes_fails_a_model_that_is_worse(say: Say, tmp_path: Path) -> None:
     page = (DOCS / "ci.md").read_text()
     files_of("ci.md", tmp_path)

@@ -60,9 +60,11 @@ def clock_assertions(source: str) -> Iterator[int]:
                 yield node.lineno
 
 
-@pytest.mark.parametrize("path", sorted(TESTS.rglob("test_*.py")), ids=lambda path: str(path.relative_to(TESTS)))
-def test_no_test_asserts_on_a_clock(path: Path) -> None:
-    assert list(clock_assertions(path.read_text())) == []
+def test_no_test_asserts_on_a_clock() -> None:
+    files = sorted(TESTS.rglob("test_*.py"))
+    lines = {str(path.relative_to(TESTS)): list(clock_assertions(path.read_text())) for path in files}
+    assert len(lines) > 100
+    assert {path: numbers for path, numbers in lines.items() if numbers} == {}
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ def run(script: str, *words: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_calls_for_a_gpu_are_listed_with_times_that_fit() -> None:
     calls = [line for line in run("tables.py", "--list").splitlines() if line.startswith("call")]
     seconds = [int(line.split("about ")[1].split(" s")[0]) for line in calls]
@@ -43,6 +44,7 @@ def test_every_shape_has_the_tokens_of_the_documents_and_a_tiny_form(monkeypatch
         assert set(getattr(tiny, "layer_types", None) or ()) == set(getattr(whole, "layer_types", None) or ())
 
 
+@pytest.mark.slow
 def test_a_step_leaves_its_figures_and_a_picture(tmp_path: Path) -> None:
     assert "| million-gemma | 2,048 tokens |" in run("tables.py", "--tiny", "--out", str(tmp_path), "million-gemma")
     found = json.loads((tmp_path / "results.json").read_text())["million-gemma"]

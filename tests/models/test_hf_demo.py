@@ -27,6 +27,7 @@ def test_the_demo_asks_a_real_model_as_published_protocols_do() -> None:
     assert max(spec.lengths) >= 8 * min(spec.lengths)
 
 
+@pytest.mark.slow
 def test_the_tiny_model_of_the_page_is_planned_and_run_as_the_page_says(say: Say, tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     page = PAGE.read_text()

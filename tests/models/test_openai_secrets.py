@@ -109,6 +109,7 @@ def test_the_value_of_the_key_in_other_options_is_refused(
     assert "7f3a9c" not in shown + everything(tmp_path)
 
 
+@pytest.mark.slow
 def test_the_password_of_a_tracker_is_not_shown(say: Say, server: RawServer, tmp_path: Path) -> None:
     place = "mlflow:http://user:pl@nted-7f3a9c@127.0.0.1:9"
     _, shown = run(say, server, tmp_path, "--log-to", place)

@@ -102,6 +102,7 @@ def test_closing_ends_the_process(process: RenderProcess) -> None:
     assert started.returncode == 0
 
 
+@pytest.mark.slow
 def test_a_program_that_draws_ends_by_itself(tmp_path: Path, run: Run) -> None:
     program = (
         "from leadline.report.charts.heatmap import heatmap\n"

@@ -209,6 +209,7 @@ def test_a_server_that_is_gone_is_not_asked_to_count_for_another_of_its_kind(tmp
             assert (summary.done, summary.receipts.equal) == (samples, samples)
 
 
+@pytest.mark.slow
 def test_answers_are_recorded_while_a_server_takes_its_time_to_count(server: FakeServer, tmp_path: Path) -> None:
     """A kill at that moment must not lose what has been answered."""
     folder = tmp_path / "run"

@@ -48,6 +48,7 @@ def wait_for(process: subprocess.Popen[str], folder: Path, records: int) -> None
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_killed_at_ten_random_moments_a_run_loses_nothing_and_repeats_only_what_was_in_flight(
     server: FakeServerProcess, tmp_path: Path
 ) -> None:
@@ -109,6 +110,7 @@ def test_interrupted_twice_a_run_leaves_at_once(server: FakeServerProcess, tmp_p
     assert all(line.endswith(b"}\n") for line in lines(folder))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("opening", [True, False])
 def test_a_server_that_hangs_while_it_counts_keeps_nobody(
     server: FakeServerProcess, tmp_path: Path, opening: bool, monkeypatch: pytest.MonkeyPatch

@@ -34,6 +34,7 @@ def of(data: Observations) -> tuple[float, float]:
     return interval.low, interval.high
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("truth", "depths"), [(0.856, 1), (0.5, 4)])
 def test_the_truth_is_never_shut_out_however_often_one_looks(truth: float, depths: int) -> None:
     """60 runs, looked at ten times in 40 rounds: at most a few may ever miss; plain intervals miss in many."""

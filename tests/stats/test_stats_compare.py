@@ -248,6 +248,7 @@ def test_effective_length_is_gated_by_its_relative_change() -> None:
     assert f"), {lengths}, bound -10.0%: fail" in format_check(check)
 
 
+@pytest.mark.slow
 def test_a_gate_may_be_asked_again_and_again() -> None:
     rng = RNG(10)
     clauses = parse_gate("overall >= 0; length:* >= 0")
@@ -413,6 +414,7 @@ def test_a_gate_counts_documents_and_does_not_pass_on_few(documents: int) -> Non
     assert passed / 60 <= 0.05
 
 
+@pytest.mark.slow
 def test_equal_models_do_not_differ_because_depths_share_a_haystack() -> None:
     """Documents of one haystack are no independent evidence: counted as such, equal models differ in 21 % of pairs.
 

@@ -64,6 +64,7 @@ def drawn_pair(
     return base, replace(base, value=(before + change).ravel())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("places", "sharing", "samples", "drop"),
     [

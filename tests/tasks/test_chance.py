@@ -247,6 +247,7 @@ def test_the_giver_is_one_of_several_and_every_number_is_equally_likely(stories:
     assert shares["yes or no"] < 0.7
 
 
+@pytest.mark.slow
 def test_graphwalks() -> None:
     questions = asked("graphwalks", 4 * 60, 700)
     found: dict[tuple[str, str], Trials] = defaultdict(Trials)
@@ -262,6 +263,7 @@ def test_graphwalks() -> None:
     assert sum(trials.right for trials in empty.values()) > 10
 
 
+@pytest.mark.slow
 def test_ladder() -> None:
     questions = asked("ladder", 4 * 50, 900)
     assert_at_chance(compared(questions, one_of_the_candidates, READERS))
@@ -275,6 +277,7 @@ def test_ladder() -> None:
 NUMBERS_ASKED = ("count", "user", "period")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("topics", ["given", "inferred"])
 def test_aggregate(topics: str) -> None:
     questions = asked("aggregate", 6 * 50, 1800, topics=topics)

@@ -55,6 +55,7 @@ def test_two_samples_of_prose_share_few_phrases_at_128k() -> None:
     assert shared(first, second) < 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["prose", "agent", "german", "french", "spanish"])
 def test_five_million_tokens_repeat_no_paragraph(name: str) -> None:
     characters = 21_900_000 if name in ("prose", "agent") else 13_500_000  # at most 2.65 a token in SmolLM2's

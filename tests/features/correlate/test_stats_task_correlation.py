@@ -52,6 +52,7 @@ def test_planted_families_are_found_as_clusters_side_by_side(seed: int) -> None:
     assert all(one.distance <= two.distance for one, two in zip(found.merges, found.merges[1:], strict=False))
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_truth_and_count_models_not_lengths() -> None:
     covered = 0
     for seed in range(40):

@@ -129,6 +129,7 @@ def test_typing_filters_and_headers_sort_without_leaving_the_page(browser: Brows
         assert page.evaluate("window.stayed")
 
 
+@pytest.mark.slow
 def test_two_selected_runs_are_compared_and_samples_open_there(browser: Browser, address: str) -> None:
     with opened(browser, address) as page:
         read(page)
@@ -272,6 +273,7 @@ def test_a_run_appears_grows_and_ends_on_the_open_page(browser: Browser, tmp_pat
         page.wait_for_selector("#drawer-list[data-shown='3']")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eager")
 def test_what_is_open_or_focused_is_not_replaced(browser: Browser, tmp_path: Path) -> None:
     records = list(planted_records(cliff, **GRID))
@@ -291,6 +293,7 @@ def test_what_is_open_or_focused_is_not_replaced(browser: Browser, tmp_path: Pat
         assert page.evaluate("document.querySelector('details.numbers').open"), "what was open is open again"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eager")
 def test_the_page_of_a_stopped_run_is_live_again_when_the_run_goes_on(browser: Browser, tmp_path: Path) -> None:
     records = list(planted_records(cliff, **GRID))

@@ -291,6 +291,7 @@ def test_two_processes_do_not_judge_one_run_at_the_same_time(run: Path) -> None:
 WORKERS = 8
 
 
+@pytest.mark.slow
 def test_killed_while_grading_no_verdict_is_lost_or_repeated_beyond_those_in_flight(run: Path) -> None:
     with FakeServerProcess(Faults(delay_seconds=0.03), answers="verdicts") as server:
         words = ["judge", str(run), "--with", served(server), "--workers", str(WORKERS), "--floor", "0"]

@@ -395,6 +395,7 @@ def test_chinese_words_are_those_of_jieba() -> None:
         assert chinese_words(text) == list(tokenizer.cut(text, cut_all=False))
 
 
+@pytest.mark.slow
 def test_a_damaged_dictionary_in_the_cache_is_made_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

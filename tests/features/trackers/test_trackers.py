@@ -246,6 +246,7 @@ def quiet_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "files"
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 def test_wandb_gets_numbers_over_our_own_step_and_the_picture(quiet_wandb: Path) -> None:
     where = write(f"wandb:team/project?mode=offline&dir={quiet_wandb}", ENTRY)

@@ -12,7 +12,7 @@ from leadline.features.trackers.entry import tracker_entry
 from leadline.results.run import load_run
 from support.planted_runs import cliff, planted_records, write_run
 
-PAGE = Path(__file__).parents[2] / "docs" / "integrations.md"
+PAGE = Path(__file__).parents[3] / "docs" / "integrations.md"
 
 
 @pytest.mark.parametrize("name", registry.names("trackers"))
