@@ -20,7 +20,6 @@ FLOORS = {
 WITHOUT_MODELS = ("results", "report")
 """A saved run is read where no model can be opened."""
 NOT_YET_APART = {
-    "cli/many_models.py",
     "cli/plan.py",
     "cli/run.py",
     "report/export.py",
@@ -28,16 +27,12 @@ NOT_YET_APART = {
     "report/score_tables.py",
     "report/terminal.py",
     "results/run.py",
-    "results/score_files.py",
     "results/sentences.py",
     "results/summary.py",
     "run/costs.py",
     "run/engine.py",
-    "run/many_models.py",
-    "scorers/failure.py",
     "store/prices.py",
     "store/run_prices.py",
-    "tasks/question_files.py",
 }
 """Files of the core that still import a feature."""
 

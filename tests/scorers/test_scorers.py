@@ -10,9 +10,10 @@ from leadline.core import registry
 from leadline.core.contracts import Scorer
 from leadline.core.records import Receipt
 from leadline.core.types import Match
-from leadline.features.frontier.scorers import GRAPHWALKS, partial_credit
+from leadline.features.frontier.scorers import partial_credit
 from leadline.features.judges.rubric import AskedItem, load_rubric
 from leadline.features.published.infinitebench_scorers import first_number, last_integer, leading_run
+from leadline.scorers.answer_sets import GRAPHWALKS
 from leadline.scorers.failure import classify
 from leadline.scorers.match import ALL, ANY, EXACT, RULER_STRICT, RULER_V1, string_match_all, string_match_part
 from leadline.scorers.normalise import bare, clean, post_process, visible

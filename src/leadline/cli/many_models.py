@@ -21,12 +21,12 @@ from leadline.core.errors import FailedSamples, UnknownName, UsageError
 from leadline.core.format import format_count, format_span
 from leadline.core.seeds import digest
 from leadline.core.spec import NamedModel, load_spec, parse_models, read_models
-from leadline.features.logprobs.statistics import metric_of
 from leadline.results.summary import totals_values
 from leadline.results.verdict import failures_fix
 from leadline.run.engine import CheckModel
 from leadline.run.events import ModelRun, ModelRunResult
 from leadline.run.many_models import is_complete, measure_all, submission_entries
+from leadline.stats.logprobs import metric_of
 from leadline.store.manifest import now
 from leadline.store.runs import slug, without_brackets
 from leadline.store.submissions import Submission, SubmissionEntry, merged, read_submission, write_submission

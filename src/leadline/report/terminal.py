@@ -23,7 +23,6 @@ from leadline.core.format import (
 )
 from leadline.features.judges.results import read_judged
 from leadline.features.judges.tables import show_judged
-from leadline.features.logprobs.statistics import FEW_RARE
 from leadline.report.comparison import Leaderboard, ValueCell, leaderboards
 from leadline.report.heatmap_data import HeatmapCell, HeatmapData, heatmaps_of, short_name, tasks_heatmap
 from leadline.report.score_tables import (
@@ -56,6 +55,7 @@ from leadline.results.verdict import (
     verdict,
 )
 from leadline.stats.intervals import Estimate
+from leadline.stats.logprobs import FEW_RARE
 from leadline.store.runs import read_records
 
 # --- one run ------------------------------------------------------------------------------------

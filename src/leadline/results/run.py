@@ -11,7 +11,6 @@ from typing import Any, Literal, NamedTuple, Self
 from urllib.parse import parse_qsl, urlencode
 
 from leadline.core.records import UNIT, Record
-from leadline.features.logprobs.statistics import by_distance, by_length, metric_of
 from leadline.features.published.results import GroupScore, group_scores, scored_by
 from leadline.results.breakdowns import (
     AbsentRates,
@@ -26,6 +25,7 @@ from leadline.results.table import Place, Table, planned_places, tabulate
 from leadline.results.totals import Receipts, Totals
 from leadline.stats.effective import Threshold
 from leadline.stats.intervals import Estimate
+from leadline.stats.logprobs import by_distance, by_length, metric_of
 from leadline.stats.observations import Failures
 from leadline.stats.ruler_summary import SuiteSummary, suite_summary
 from leadline.store.manifest import Manifest, read_manifest

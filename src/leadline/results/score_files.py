@@ -12,7 +12,6 @@ from pathlib import Path
 from leadline.core.errors import SourceError, UsageError
 from leadline.core.files import read_text, table_rows
 from leadline.core.spec import parse_length
-from leadline.features.correlate.correlation import Point
 from leadline.stats.ruler_summary import SHARE, THRESHOLD, LongestLength, RulerAverages, longest_passing, ruler_average
 
 TABLE_FIX = "give a CSV file with a name in the first column and a column for each length"
@@ -160,6 +159,8 @@ def _disagreements(row: ScoreRow, averages: RulerAverages[float], effective: Lon
 # model,length,niah_single_1,vt ...      a row for each model (and length, if there is such a column), a column a task
 # model,task,4k,8k ...                   a row for each model and task, a column for each length
 
+Point = tuple[str, int | None]
+"""A model and a length; None when its lengths are taken together."""
 ScoresByPoint = dict[Point, dict[str, float]]
 
 

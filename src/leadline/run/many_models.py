@@ -22,7 +22,6 @@ from leadline.core.contracts import Model
 from leadline.core.errors import Interrupted, LeadlineError, StoreError
 from leadline.core.records import Record
 from leadline.core.spec import Spec
-from leadline.features.logprobs.statistics import estimate, metric_of
 from leadline.results.breakdowns import NO_CONTEXT
 from leadline.results.run import Run, load_run
 from leadline.run.allowance import AUTO
@@ -31,6 +30,7 @@ from leadline.run.events import Event, ManyModelsEvent, ModelEnded, ModelRun, Mo
 from leadline.run.plan import OpenModel, open_model, prepare
 from leadline.run.stopping import RESUME, Stop, stopping_on_signals
 from leadline.stats.intervals import Estimate
+from leadline.stats.logprobs import estimate, metric_of
 from leadline.stats.marginals import marginals
 from leadline.stats.observations import observations
 from leadline.store.manifest import read_manifest

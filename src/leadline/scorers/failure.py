@@ -30,7 +30,6 @@ from collections.abc import Mapping
 
 from leadline.core.records import Completion, Failure, FailureClass, Receipt, Score
 from leadline.core.types import Probe
-from leadline.features.frontier.copies import copied
 from leadline.scorers.answer_forms import (
     FUNCTION_WORDS,
     Words,
@@ -40,6 +39,7 @@ from leadline.scorers.answer_forms import (
     values_of_form,
     words,
 )
+from leadline.scorers.copies import WRONG_ORDINAL, copied
 from leadline.scorers.denials import says_not_found, says_refusal
 from leadline.scorers.normalise import clean
 
@@ -62,7 +62,6 @@ ANOTHER_CHAIN = "another chain"
 ANOTHER_VALUE = "another planted value"
 HALF = "half of a split needle"
 NOT_JOINED = "all pieces of a split needle, not joined"
-WRONG_ORDINAL = "wrong ordinal"
 NO_CODE_WORD = "right text without its code word"
 DUPLICATES = "duplicates while missing others"
 INCOMPLETE = {"uuids": "incomplete uuid", "numbers": "incomplete number"}

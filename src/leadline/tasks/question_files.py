@@ -20,7 +20,7 @@ import numpy as np
 from leadline.core.drafts import Filler, PieceBank, SegmentSize
 from leadline.core.errors import SourceError, UsageError
 from leadline.core.seeds import Split, bulk_rng, digest, rng, split_of
-from leadline.features.published.benchmark_files import FileDocument, RawQuestion, read_questions
+from leadline.tasks.question_formats import FileDocument, RawQuestion, read_questions
 
 if TYPE_CHECKING:
     from leadline.core.types import Indices

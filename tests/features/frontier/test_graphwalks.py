@@ -12,8 +12,8 @@ from leadline.core.errors import SourceError, UsageError
 from leadline.core.records import Completion, Receipt
 from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.types import Cell, Document, Probe
-from leadline.features.frontier.scorers import GRAPHWALKS, final_nodes, set_f1
 from leadline.run.engine import measure
+from leadline.scorers.answer_sets import GRAPHWALKS, final_nodes, set_f1
 from leadline.scorers.failure import classify
 from leadline.store.runs import read_records
 from leadline.text.chat import completion_frame

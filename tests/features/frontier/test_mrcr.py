@@ -14,11 +14,11 @@ from leadline.core.errors import SourceError
 from leadline.core.records import Completion
 from leadline.core.spec import TaskSpec
 from leadline.core.types import Cell, Document, Probe
-from leadline.features.frontier.copies import MRCR, MRCR_STRICT
 from leadline.features.frontier.mrcr import Mrcr
 from leadline.features.frontier.mrcr_items import KINDS, ORDINALS, item_bank, request
 from leadline.features.published.openai_datasets import bin_of
 from leadline.results.run import load_run
+from leadline.scorers.copies import MRCR, MRCR_STRICT
 from leadline.stats.intervals import mean_interval
 from leadline.text.chat import completion_frame
 from leadline.text.fitting import Fitter

@@ -9,8 +9,8 @@ from leadline.console.options import RunOptions, spec_of
 from leadline.core import registry
 from leadline.core.spec import TaskSpec
 from leadline.features.logprobs.metrics import KEY_FALL, KEY_LOSS
-from leadline.features.logprobs.statistics import METRICS, metric_of
 from leadline.features.logprobs.tasks import LogProbs
+from leadline.stats.logprobs import METRICS, metric_of
 
 PAGE = (Path(__file__).parents[3] / "docs" / "log-probs.md").read_text()
 

@@ -22,9 +22,9 @@ from leadline.features.logprobs.metrics import (
     needle_numbers,
     place_anchors,
 )
-from leadline.features.logprobs.statistics import by_distance, by_length, estimate, ratio_interval
 from leadline.results.run import load_run
 from leadline.run.engine import measure, plan
+from leadline.stats.logprobs import by_distance, by_length, estimate, ratio_interval
 from leadline.stats.observations import observations
 from leadline.store.export import row
 from leadline.store.manifest import read_manifest

@@ -15,7 +15,6 @@ from leadline.features.correlate.charts import format_correlation, scatter, task
 from leadline.features.correlate.correlation import (
     Correlation,
     Method,
-    Point,
     TaskCorrelation,
     correlations,
     over_lengths,
@@ -25,7 +24,7 @@ from leadline.features.correlate.correlation import (
 from leadline.report.charts.render import write_figure
 from leadline.report.comparison import titles
 from leadline.results.run import load_run
-from leadline.results.score_files import read_task_table
+from leadline.results.score_files import Point, read_task_table
 from leadline.store.submissions import read_submission, scores_of
 
 

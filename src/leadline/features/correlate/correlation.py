@@ -24,6 +24,7 @@ import scipy  # loads its parts when they are first used
 
 from leadline.core.errors import UsageError
 from leadline.core.seeds import bulk_rng
+from leadline.results.score_files import Point
 from leadline.stats.intervals import CONFIDENCE, Interval, normal_quantile
 from leadline.stats.observations import BoolArray, FloatArray
 
@@ -205,9 +206,6 @@ FEWEST_TASKS = 2
 TASK_RESAMPLES = 1000
 CUT = 0.5
 """Tasks whose clusters are further apart than this stay apart: on average they correlate less than 1 - CUT."""
-
-Point = tuple[str, int | None]
-"""A model and a length; None when its lengths are taken together."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,116 +1,22 @@
-"""How well a text was copied: one among several alike (`mrcr`), and one of a repeated word (`copy_words`).
+"""How well a text of one repeated word was copied (`copy_words`).
 
-mrcr                 the published rule of openai/mrcr: 0 unless the answer begins with the code word; else the ratio of
-                     Python's difflib between answer and target, both without the code word. White space around them is
-                     not counted, as in NeMo Gym
-mrcr.all_characters  the same without difflib's junk heuristic, which leaves out of the comparison every character that
-                     makes up more than 1 % of a target of 200 characters or more: with it one wrong word can cost half
-mrcr.strict          1 if the answer begins with the code word and is a copy of the right text, at most one word in
-                     twenty changed; else 0, with the text that was copied instead
 copy.exact           1 for the same words in the same order
 copy.edit            the share of words that text and copy have in common, in order: 1 - d / (n + m), where d words have
                      to be taken out or put in and n and m are the numbers of words
 copy.place           1 if the word that differs from the others is in the copy once, at its place
 
-For copy.*, white space, punctuation around words and letter case do not count.
+White space, punctuation around words and letter case do not count.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from difflib import SequenceMatcher
-from functools import partial
 
 from leadline.core.records import Score
 from leadline.core.types import Probe
-from leadline.scorers.answer_forms import words
 from leadline.scorers.match import RuleScorer
-from leadline.scorers.normalise import clean
 from leadline.scorers.overlap import common_length
-
-# --- mrcr -------------------------------------------------------------------------------------------
-
-COPIED = 0.5
-"""Share of the phrases of a text that an answer must have to be a copy of it."""
-EXACT = 0.95
-"""Share of equal words in a copy that counts as right."""
-_PHRASE_WORDS = 4
-
-
-def ratio(answer: str, target: str, opening: str, *, autojunk: bool = True) -> float:
-    """The published score of an answer; `opening` is the code word."""
-    answer = answer.strip()
-    if not answer.startswith(opening):
-        return 0.0
-    said, right = answer.removeprefix(opening), target.strip().removeprefix(opening)
-    return SequenceMatcher(None, said, right, autojunk=autojunk).ratio()
-
-
-@dataclass(frozen=True, slots=True)
-class Copied:
-    """Which of the texts an answer is a copy of."""
-
-    right: bool
-    """The one that was asked for."""
-    ordinal: int = 0
-    """Of another of its kind and topic, counted from 1; 0 for any other text."""
-    none: bool = False
-    """No known text at all."""
-
-
-def copied(probe: Probe, answer: str) -> Copied:
-    """The text whose phrases the answer has most of, if it has half of them."""
-    said = _phrases(answer)
-    alike = [text for texts in probe.mistakes.values() for text in texts]
-    shares = [_share(text, probe.opening, said) for text in (*probe.targets[:1], *alike, *probe.distractors)]
-    best = max(range(len(shares)), key=shares.__getitem__, default=-1)
-    if best < 0 or shares[best] < COPIED:
-        return Copied(False, none=True)
-    if best == 0:
-        return Copied(True)
-    if best > len(alike):
-        return Copied(False)
-    asked = int(probe.labels.get("ordinal", "0"))
-    return Copied(False, ordinal=best if best < asked else best + 1)
-
-
-def _phrases(text: str) -> set[tuple[str, ...]]:
-    given = words(clean(text))
-    return set(zip(*(given[n:] for n in range(_PHRASE_WORDS)), strict=False)) or {tuple(given)}
-
-
-def _share(text: str, opening: str, said: set[tuple[str, ...]]) -> float:
-    known = _phrases(text.removeprefix(opening))
-    return len(known & said) / len(known)
-
-
-def _best_ratio(probe: Probe, answer: str, *, autojunk: bool) -> Score:
-    value = max(ratio(answer, t, probe.opening, autojunk=autojunk) for t in probe.targets)
-    begins = answer.strip().startswith(probe.opening)
-    return Score(value, explanation="" if begins else "does not begin with the code word")
-
-
-def _right_copy(probe: Probe, answer: str) -> Score:
-    text = answer.strip()
-    found = copied(probe, text)
-    if not found.right:
-        asked = probe.labels.get("ordinal", "?")
-        what = f"number {found.ordinal} in place of number {asked}" if found.ordinal else "another text"
-        return Score(0.0, explanation="copies none of the texts" if found.none else f"copies {what}")
-    if not text.startswith(probe.opening):
-        return Score(0.0, explanation="the right text, not after the code word")
-    same = SequenceMatcher(None, words(clean(text)), words(clean(probe.targets[0])), autojunk=False).ratio()
-    return Score(float(same >= EXACT), explanation="" if same == 1 else f"{100 * same:.0f}% of its words")
-
-
-MRCR = RuleScorer("mrcr", partial(_best_ratio, autojunk=True))
-MRCR_ALL_CHARACTERS = RuleScorer("mrcr.all_characters", partial(_best_ratio, autojunk=False))
-MRCR_STRICT = RuleScorer("mrcr.strict", _right_copy)
-
-
-# --- copy_words -------------------------------------------------------------------------------------
 
 
 def _copy_exact(probe: Probe, answer: str) -> Score:

@@ -19,12 +19,11 @@ from leadline.core.errors import UsageError
 from leadline.core.seeds import rng, seed_of
 from leadline.core.types import Cell, Mistakes, Reading
 from leadline.features.frontier.edge_list import HEX_DIGITS, EdgeList, NodeNames, WalkedGraph, edge
+from leadline.scorers.answer_sets import FINAL_ANSWER, GRAPHWALKS_SCORERS
 from leadline.tasks.placement import spread_depths
 from leadline.tasks.wording import PromptPart, WordedTask, answer_allowance
 
 WalkOperation = Literal["bfs", "parents"]
-SCORERS = ("graphwalks", "graphwalks.strict")
-FINAL_ANSWER = "Final Answer: [{answer}]"
 WRONG_DEPTH, WRONG_DIRECTION = "wrong depth of the walk", "wrong direction of the edges"
 
 INSTRUCTION = (
@@ -145,7 +144,7 @@ class GraphWalks(WordedTask):
             answer_prefix="",
             targets=partial(_targets, graph, operation, node, hops),
             allowance=self.answer_tokens or allowance,
-            scorers=SCORERS,
+            scorers=GRAPHWALKS_SCORERS,
             facts=decisive,
             labels={
                 "operation": f"bfs {hops}" if operation == "bfs" else operation,

@@ -21,6 +21,7 @@ from leadline.core.seeds import Split, rng, seed_of
 from leadline.core.turns import ASSISTANT, USER, closes, opens
 from leadline.core.types import Cell, Reading
 from leadline.features.frontier.mrcr_items import ORDINALS, ItemBank, ItemExchanges, Pair, draw_item, item_bank, request
+from leadline.scorers.copies import MRCR_SCORERS, WRONG_ORDINAL
 from leadline.tasks.wording import PromptPart, RetrievalTask
 from leadline.tasks.words import draw_new
 
@@ -28,8 +29,6 @@ QUESTION = (
     "Repeat, word for word, the {ordinal} {kind} about {topic} that you wrote in this conversation. "
     "Begin your answer with {code} and a space, and write nothing else besides."
 )
-SCORERS = ("mrcr", "mrcr.all_characters", "mrcr.strict")
-WRONG_ORDINAL = "wrong ordinal"
 CHARACTERS_PER_TOKEN = 3
 """Fewer than in any usual tokenizer, so that an answer has tokens to spare; the fitter allows more where it must."""
 
@@ -125,7 +124,7 @@ class Mrcr(RetrievalTask):
             answer_prefix="",
             targets=(target,),
             allowance=self.answer_tokens or len(target) // CHARACTERS_PER_TOKEN,
-            scorers=SCORERS,
+            scorers=MRCR_SCORERS,
             facts=(f"{group.name}.{number}",),
             distractors=elsewhere,
             mistakes={WRONG_ORDINAL: others} if others else {},

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import altair as alt
 
 from leadline.core.format import format_length, format_percent, sanitise
-from leadline.features.logprobs.statistics import metric_of
 from leadline.report.charts.curves import MANY, band_layers, length_axis
 from leadline.report.charts.theme import (
     QUIET,
@@ -27,6 +26,7 @@ from leadline.report.charts.theme import (
 )
 from leadline.results.run import MetricName, Run
 from leadline.stats.intervals import Estimate
+from leadline.stats.logprobs import metric_of
 
 # --- one panel for each metric ------------------------------------------------------------------
 

@@ -15,9 +15,9 @@ from functools import lru_cache, partial
 from leadline.core.errors import UsageError
 from leadline.core.records import Score
 from leadline.core.types import Probe
-from leadline.features.frontier.scorers import names_only
 from leadline.features.published.benchmark_files import LONGBENCH, Dataset
 from leadline.features.published.chinese import chinese_words
+from leadline.scorers.answer_sets import names_only
 from leadline.scorers.match import RuleScorer
 from leadline.scorers.overlap import EditBackend, edit_similarity, rouge_l, rouge_l_google, rouge_lsum_google, token_f1
 

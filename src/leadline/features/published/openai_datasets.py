@@ -23,9 +23,10 @@ from leadline.core.files import parse_json
 from leadline.core.format import format_length
 from leadline.core.turns import Turn, TurnRole, closes, joined, opens
 from leadline.core.types import Cell, Document
-from leadline.features.frontier import graphwalks, mrcr
 from leadline.features.published.dataset_tasks import PublishedSamples, published_sample
 from leadline.features.published.row_files import DataRow, RowKind, data_files, digest_of, read_rows
+from leadline.scorers.answer_sets import FINAL_ANSWER, GRAPHWALKS_SCORERS
+from leadline.scorers.copies import MRCR_SCORERS, WRONG_ORDINAL
 from leadline.tasks.wording import verbatim_draft
 from leadline.text.downloads import find_data
 
@@ -111,7 +112,7 @@ class GraphWalksDataset(PublishedSamples):
                 answer_prefix="",
                 targets=sample.nodes,
                 allowance=self.answer_tokens,
-                scorers=graphwalks.SCORERS,
+                scorers=GRAPHWALKS_SCORERS,
                 labels={
                     "sample_id": sample.id,
                     "dataset": "graphwalks",
@@ -119,7 +120,7 @@ class GraphWalksDataset(PublishedSamples):
                     "reference": json.dumps(sample.nodes),
                 },
                 family="walks",
-                answer_form=graphwalks.FINAL_ANSWER,
+                answer_form=FINAL_ANSWER,
                 fixed_allowance=True,
             ),
             overlong="drop",
@@ -248,9 +249,9 @@ class MrcrDataset(PublishedSamples):
                 answer_prefix="",
                 targets=(sample.answer,),
                 allowance=self.answer_tokens or 1,
-                scorers=mrcr.SCORERS,
+                scorers=MRCR_SCORERS,
                 labels=_mrcr_labels(sample, alike),
-                mistakes={mrcr.WRONG_ORDINAL: others} if others else {},
+                mistakes={WRONG_ORDINAL: others} if others else {},
                 match="any",
                 family="mrcr",
                 answer_form="{answer}",

@@ -12,7 +12,7 @@ import pytest
 
 from leadline.core.records import Measurement, Record
 from leadline.core.types import Cell
-from leadline.features.logprobs.statistics import estimate, ratio_interval
+from leadline.stats.logprobs import estimate, ratio_interval
 from leadline.stats.observations import FloatArray
 from support.planted_runs import planted_record
 

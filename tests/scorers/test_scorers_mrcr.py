@@ -10,8 +10,8 @@ import pytest
 
 from leadline.core.records import Receipt, Score
 from leadline.core.types import Probe
-from leadline.features.frontier.copies import MRCR, MRCR_ALL_CHARACTERS, MRCR_STRICT, copied, ratio
 from leadline.scorers import failure
+from leadline.scorers.copies import MRCR, MRCR_ALL_CHARACTERS, MRCR_STRICT, copied, ratio
 from leadline.scorers.failure import classify
 from support.golden_answers import golden_folder
 from support.scorer_probes import make_probe, said
