@@ -106,6 +106,43 @@ def test_values_sweep_and_mixtures_and_quotes_keep_their_commas(setting: str, op
     assert [t.options for t in spec(set_=[setting]).tasks] == options
 
 
+ESSAY_TASKS = {"niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multivalue", "niah_multiquery"}
+
+
+@pytest.mark.parametrize("suite", ["ruler", "ruler-quick", "ruler-1m", "ruler-original"])
+def test_essays_reach_the_tasks_that_use_essays_and_no_other(suite: str) -> None:
+    plain, with_essays = spec(suite).tasks, spec(suite, set_=["essays=essays.txt"]).tasks
+    for before, after in zip(plain, with_essays, strict=True):
+        own = {"haystack": "essays.txt"} if before.name in ESSAY_TASKS else {}
+        assert after.options == {**before.options, **own}
+
+
+@pytest.mark.parametrize("suite", ["ruler", "ruler-quick", "ruler-1m", "ruler-original"])
+def test_an_option_that_would_make_a_preset_another_task_is_refused(suite: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        spec(suite, set_=["haystack=essays.txt"])
+    for name in ("niah_single_1", "niah_multikey_2", "niah_multikey_3", "vt"):
+        assert name in caught.value.what
+    assert "niah_single_2" not in caught.value.what
+    assert "--set essays=essays.txt" in (caught.value.fix or "")
+    with pytest.raises(UsageError, match="keys=8 would make niah_single_1, "):
+        spec(suite, set_=["keys=8"])
+
+
+def test_the_option_of_a_preset_is_changed_by_the_name_of_its_task() -> None:
+    tasks = {task.name: task.options for task in spec("ruler", set_=["niah_multikey_2.haystack=noise"]).tasks}
+    assert tasks["niah_multikey_2"]["haystack"] == "noise"
+    assert "haystack" not in tasks["niah_single_1"]
+    assert spec("niah_multikey_2", set_=["haystack=noise"]).tasks[0].options == {"haystack": "noise"}
+
+
+def test_a_setting_of_a_suite_is_refused_where_no_task_uses_it() -> None:
+    with pytest.raises(UsageError, match="none of the tasks uses essays"):
+        spec("ruler", task=["cwe", "fwe"], set_=["essays=essays.txt"])
+    with pytest.raises(UnknownName):
+        spec("niah", set_=["essays=essays.txt"])
+
+
 def test_lists_are_lists_and_text_keeps_its_commas() -> None:
     own = ["needle=On a sunny day, the cat sat on it.", "question=Who sat, and where?"]
     for answers in ("answers=cat,the cat", 'answers=["cat", "the cat"]'):

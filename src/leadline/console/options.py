@@ -9,7 +9,7 @@ import inspect
 import itertools
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import UnionType
@@ -21,7 +21,7 @@ from leadline.console.output import BudgetOption, PricesOption, TierOption, warn
 from leadline.core import registry
 from leadline.core.contracts import Task
 from leadline.core.errors import UnknownName, UsageError
-from leadline.core.spec import Spec, Suite, TaskSpec, load_spec, make_spec
+from leadline.core.spec import Spec, Suite, SuiteSetting, TaskSpec, load_spec, make_spec
 from leadline.tasks.prompts import prompts_spec
 from leadline.tasks.templates import with_templates
 from leadline.tasks.wording import WordedTask
@@ -206,7 +206,8 @@ def spec_of(flags: RunOptions) -> Spec:
     )
     if flags.templates is not None:
         spec = spec.model_copy(update={"tasks": tuple(with_templates(spec.tasks, flags.templates))})
-    tasks = make_spec({**spec.identity(), "tasks": _configured(spec.tasks, flags.set_ or [])}, where=COMMAND_LINE).tasks
+    configured = _configured(spec.tasks, flags.set_ or [], _suite_settings(flags.what))
+    tasks = make_spec({**spec.identity(), "tasks": configured}, where=COMMAND_LINE).tasks
     return spec.model_copy(update={"tasks": (*tasks, *without_context(tasks)) if flags.no_context else tasks})
 
 
@@ -265,6 +266,13 @@ def _values(what: str | None) -> tuple[dict[str, Any], str]:
     return {"tasks": named}, "task"
 
 
+def _suite_settings(what: str | None) -> Mapping[str, SuiteSetting]:
+    if what not in registry.names("suites"):
+        return {}
+    suite: Suite = registry.find("suites", what)
+    return suite.settings
+
+
 def suite_of(flags: RunOptions) -> str:
     """The name of the suite that was asked for; empty where its tasks were replaced, and without a suite."""
     what = flags.what or ""
@@ -300,14 +308,17 @@ def without_context(tasks: Sequence[TaskSpec]) -> list[TaskSpec]:
 # --- --set KEY=VALUE
 
 
-def _configured(tasks: Sequence[TaskSpec], settings: Sequence[str]) -> list[dict[str, Any]]:
+def _configured(
+    tasks: Sequence[TaskSpec], settings: Sequence[str], of_suite: Mapping[str, SuiteSetting]
+) -> list[dict[str, Any]]:
     """The tasks with the options of --set; one task for each combination of values.
 
     Options get the types that the task declares: 4 from a file and "4" from a flag are the same run.
     """
-    pairs = [_pair(setting) for setting in settings]
     found = {spec.title: registry.task(spec) for spec in tasks}
-    known = {name for task in found.values() for name in type(task).model_fields}
+    pairs = [pair for setting in settings for pair in _expanded(_pair(setting), of_suite, found)]
+    _refuse_other_presets(tasks, pairs, of_suite)
+    known = {name for task in found.values() for name in type(task).model_fields} | set(of_suite)
     for key, _ in pairs:
         title, _, option = key.rpartition(".")
         if title and title not in found:
@@ -332,6 +343,58 @@ def _configured(tasks: Sequence[TaskSpec], settings: Sequence[str]) -> list[dict
                 }
             )
     return configured
+
+
+def _expanded(
+    pair: tuple[str, str], of_suite: Mapping[str, SuiteSetting], tasks: Collection[str]
+) -> list[tuple[str, str]]:
+    """A setting of the suite as the option of each task that it is for; any other as it is."""
+    key, text = pair
+    if key not in of_suite:
+        return [pair]
+    setting = of_suite[key]
+    reached = [name for name in setting.tasks if name in tasks]
+    if not reached:
+        raise UsageError(
+            f"none of the tasks uses {key}", where="--set", fix=f"leave it out; it is for {', '.join(setting.tasks)}"
+        )
+    return [(f"{name}.{setting.option}", text) for name in reached]
+
+
+ANSWER_OPTIONS = frozenset({"answer_tokens"})
+"""Options of presets that say nothing about what is asked."""
+
+
+def _refuse_other_presets(
+    tasks: Sequence[TaskSpec], pairs: Sequence[tuple[str, str]], of_suite: Mapping[str, SuiteSetting]
+) -> None:
+    """Of several tasks, none is made another by an option that was meant for the others: what a preset sets is what
+    its name says, and is changed by the name of the task only."""
+    if len(tasks) == 1:
+        return
+    for key, text in pairs:
+        setting = next((name for name, setting in of_suite.items() if setting.option == key), "")
+        users = of_suite[setting].tasks if setting else None
+        changed = [spec.title for spec in tasks if "." not in key and _changes_preset(spec, key, text, users)]
+        if changed:
+            for_users = f"--set {setting}={text} for the tasks that use {setting}, or " if setting else ""
+            raise UsageError(
+                f"{key}={text} would make {', '.join(changed)} another task: {key} is part of what the name stands for",
+                where="--set",
+                fix=f"write {for_users}--set TASK.{key}={text} for one task, as in --set {changed[0]}.{key}={text}",
+            )
+
+
+def _changes_preset(spec: TaskSpec, key: str, text: str, users: Collection[str] | None) -> bool:
+    """Whether the name stands for another value of this option: one that its preset sets, or, where the suite has a
+    setting for its `users`, that of every other task."""
+    preset = registry.task(TaskSpec(name=spec.name))
+    fields = type(preset).model_fields
+    if key not in fields or key in ANSWER_OPTIONS:
+        return False
+    value = getattr(preset, key)
+    defines = value != fields[key].default if users is None else spec.name not in users
+    return defines and [str(choice) for choice in parse_choices(preset, key, text)] != [str(value)]
 
 
 def _pair(setting: str) -> tuple[str, str]:

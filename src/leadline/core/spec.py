@@ -255,12 +255,20 @@ class Spec(FrozenModel):
         return digest(self.identity())
 
 
+class SuiteSetting(FrozenModel):
+    """A setting of a suite for `--set`: one option of the tasks it names, and of no other."""
+
+    option: str
+    tasks: tuple[str, ...]
+
+
 class Suite(FrozenModel):
     """A named set of spec values, registered as an entry point of `leadline.suites`. Flags override the values."""
 
     name: str
     summary: str
     values: dict[str, Any]
+    settings: dict[str, SuiteSetting] = {}
 
 
 def load_spec(path: Path) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from leadline.core.spec import Suite
+from leadline.core.spec import Suite, SuiteSetting
 from leadline.store.ruler_files import RULER_TASKS
 from leadline.tasks.counting import CommonWords, FrequentWords
 from leadline.tasks.niah import Needle
@@ -34,6 +34,8 @@ TASKS = (
 )  # fmt: skip
 LISTS = ("cwe", "fwe")
 LENGTHS = "4k,8k,16k,32k,64k,128k"
+SETTINGS = {"essays": SuiteSetting(option="haystack", tasks=PROSE_TASKS)}
+"""RULER's essays are the haystack of five tasks. The haystacks of the others define them: one line of noise, needles."""
 
 
 def _tasks(anywhere: tuple[str, ...], *, fixed: bool = False, **prose: Any) -> list[dict[str, Any]]:
@@ -51,6 +53,7 @@ RULER = Suite(
     name="ruler",
     summary="the paper's protocol: 13 tasks, 4k to 128k, 500 documents each, evidence anywhere",
     values={"tasks": _tasks(TASKS, fixed=True), "lengths": LENGTHS, "samples": 500, "reading": "fresh"},
+    settings=SETTINGS,
 )
 _SEVERAL = {
     "instruction": "Some {types} that belong to names are hidden in the text. Remember them; a question follows.\n",
@@ -103,11 +106,13 @@ RULER_ORIGINAL = Suite(
     name="ruler-original",
     summary="RULER's structure throughout, with SQuAD and HotpotQA: 13 tasks, 4k to 128k, 500 documents each",
     values={"tasks": [_original(name) for name in RULER_TASKS], "lengths": LENGTHS, "samples": 500, "reading": "fresh"},
+    settings=SETTINGS,
 )
 RULER_QUICK = Suite(
     name="ruler-quick",
     summary="the tasks of `ruler` at a twentieth of its reading: 25 documents each, asked at five depths",
     values={"tasks": _tasks(LISTS), "lengths": LENGTHS, "samples": 25, "depths": 5, "reading": "shared"},
+    settings=SETTINGS,
 )
 RULER_1M = Suite(
     name="ruler-1m",
@@ -119,4 +124,5 @@ RULER_1M = Suite(
         "depths": 5,
         "reading": "shared",
     },
+    settings=SETTINGS,
 )
