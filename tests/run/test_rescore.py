@@ -44,8 +44,8 @@ def test_a_changed_scorer_file_is_said_and_not_mixed_into_a_run(here: Path) -> N
     (here / "mine.py").write_text(SEVERE)
     with pytest.raises(OtherRunError, match=r"scorer\.mine\.code") as refused:
         measure(spec(["./mine.py:mine"], samples=3), "run")  # type: ignore[arg-type]
-    assert "leadline rescore run" in refused.value.fix
-    assert run_command(["rescore", "run"]) == 0
+    assert "leadline rescore run --trust" in refused.value.fix
+    assert run_command(["rescore", "run", "--trust"]) == 0
     assert {r.score for r in read_records("run")} == {0.0}
     run = measure(spec(["./mine.py:mine"], samples=3), "run")  # type: ignore[arg-type]
     assert run.table.whole.done == 12

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from leadline.console.output import print_json, print_table, warn
+from leadline.console.output import TrustOption, print_json, print_table, warn
 from leadline.core.errors import UsageError
 from leadline.run.recording import rescore as regrade_run
 
@@ -21,13 +21,14 @@ def rescore(
         ),
     ] = None,
     only: Annotated[bool, typer.Option("--only", help="Leave out the scorers that the run has.")] = False,
+    trust: TrustOption = False,
     json: Annotated[bool, typer.Option("--json", help="Print the means before and after as JSON.")] = False,
 ) -> None:
     """Grade the saved answers of a run again, without asking the model: by further scorers, or without --scorer by
     those it has, as they are today. The records as they were are kept beside the new ones."""
     if only and not scorers:
         raise UsageError("--only leaves no scorer", where="--only", fix="name one with --scorer")
-    found = regrade_run(run, tuple(scorers or ()), only=only)
+    found = regrade_run(run, tuple(scorers or ()), only=only, trust=trust)
     if json:
         sides = {"before": found.before, "after": found.after}
         values = {s: {t: {"scorer": n, "mean": m} for t, (n, m) in tasks.items()} for s, tasks in sides.items()}

@@ -163,7 +163,7 @@ def _judge(folder: Path, spec: Spec) -> LeadlineError | None:
     try:
         result = grade(
             folder, asked.models, rubric=asked.rubric, own_family=asked.own_family, floor=asked.floor,
-            limits=spec.limits,
+            limits=spec.limits, trust=True,
         )  # fmt: skip
     except (JudgeRefused, ServerError) as error:
         warn(f"a judge did not grade: {error.what}")

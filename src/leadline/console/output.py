@@ -106,6 +106,9 @@ FailedSamplesOption = Annotated[
     Literal["excluded", "zero"], typer.Option(help="Whether failed samples are left out or count as wrong.")
 ]
 
+TrustOption = Annotated[
+    bool, typer.Option("--trust", help="Import the Python files that the run folder names: this runs their code.")
+]
 PricesOption = Annotated[
     str | None,
     typer.Option(metavar="FILE", help="Prices of tokens: a TOML file (docs/prices.md) or LiteLLM's JSON table."),

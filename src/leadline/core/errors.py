@@ -3,6 +3,7 @@
 LeadlineError
   UsageError          64  a command or spec is wrong
     UnknownName       64  a task, model, source, option or key that does not exist
+    UntrustedFile     64  a run folder names a Python file, which the user did not
   LengthError         65  a document of the requested length cannot be built
   SourceError         66  a haystack or data file is missing, unreadable or too short
   TokenizerError      66  a tokenizer or chat template is missing or unusable
@@ -29,6 +30,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, ClassVar
 
 
@@ -81,6 +83,17 @@ class UnknownName(UsageError):
         else:
             fix = f"no {kind} is accepted here"
         super().__init__(f"unknown {kind} {name!r}", where=where, fix=fix)
+
+
+class UntrustedFile(UsageError):
+    """A run folder names a Python file. It may come from someone else, so the file is not imported."""
+
+    def __init__(self, file: Path, folder: str) -> None:
+        super().__init__(
+            f"the run folder names the Python file {file}; importing it would run its code, so it was not imported",
+            where=folder,
+            fix=f"read {file}; if you trust it, name it again yourself or add --trust",
+        )
 
 
 class LengthError(LeadlineError):

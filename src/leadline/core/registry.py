@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -13,7 +16,7 @@ from typing import Any, Literal, TypeVar
 from urllib.parse import parse_qsl
 
 from leadline.core.contracts import ModelProvider, Options, Scorer, Source, Task, Tracker
-from leadline.core.errors import UnknownName, UsageError
+from leadline.core.errors import UnknownName, UntrustedFile, UsageError
 from leadline.core.records import Completion, Score
 from leadline.core.seeds import digest_bytes
 from leadline.core.spec import TaskSpec, validated
@@ -55,6 +58,35 @@ def plugin_digest(name: str) -> str:
     """Of the code of a plugin given as `FILE.py:NAME`, which has no version; empty for all others."""
     file = plugin_file(name)
     return digest_bytes(file.read_bytes()) if file is not None else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _FolderTrust:
+    """Which files may be imported while the names of a run folder are resolved."""
+
+    folder: str
+    allowed: frozenset[str]
+
+
+_folder_trust: ContextVar[_FolderTrust | None] = ContextVar("folder_trust", default=None)
+
+
+@contextmanager
+def names_of_folder(folder: Path | str, named: Iterable[str] = (), *, trust: bool = False) -> Iterator[None]:
+    """Inside, names come from a run folder, which may be anyone's: a file is imported only if the user gave it too
+    (`named`), or trusts the folder."""
+    allowed = frozenset(os.path.realpath(file) for file in map(plugin_file, named) if file is not None)
+    previous = _folder_trust.set(None if trust else _FolderTrust(str(folder), allowed))
+    try:
+        yield
+    finally:
+        _folder_trust.reset(previous)
+
+
+def _refuse_untrusted(path: Path) -> None:
+    trust = _folder_trust.get()
+    if trust is not None and os.path.realpath(path) not in trust.allowed:
+        raise UntrustedFile(path, trust.folder)
 
 
 def task(spec: TaskSpec) -> Task:
@@ -173,6 +205,7 @@ def _configured(found: Any, options: Mapping[str, Any], kind: type[OptionsT], *,
 
 
 def _from_file(path: Path, attribute: str) -> Any:
+    _refuse_untrusted(path)
     if not path.is_file():
         raise UsageError("no such file", where=str(path), fix="write ./FILE.py:NAME")
     module_name = f"leadline_plugin_{path.stem}"

@@ -231,13 +231,13 @@ class Rescored:
     samples: int
 
 
-def rescore(folder: Path, scorers: Sequence[str] = (), *, only: bool = False) -> Rescored:
+def rescore(folder: Path, scorers: Sequence[str] = (), *, only: bool = False, trust: bool = False) -> Rescored:
     """Grades the saved answers of a run again, by the scorers given and those that it has (`only`: by those given).
 
     The records are replaced at once, and what they were is kept beside them. The scorers become part of the run's
-    identity, so it can be resumed with the same ones.
+    identity, so it can be resumed with the same ones. Scorers in files that only the folder names need `trust`.
     """
-    with locked(folder):
+    with registry.names_of_folder(folder, scorers, trust=trust), locked(folder):
         manifest, records = read_manifest(folder), list(every_record(folder))  # replaced ones stay: they were paid for
         newest = _newest(records)
         tasks = {title: task for title, task in manifest.tasks.items() if task.get("kind") != "measure"}

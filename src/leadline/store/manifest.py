@@ -221,7 +221,8 @@ def refuse_other_run(there: Manifest, here: Manifest, folder: Path) -> None:
     fix = "choose another folder with --out, or move this one away"
     changed = {d.split(".")[1] for d in differences if d.startswith("fingerprints.")}
     if changed == {"scorer"}:
-        fix = f"grade the saved answers again with `leadline rescore {folder}`, or choose another folder with --out"
+        own = " --trust" if any(".code " in d for d in differences) else ""  # a scorer in a file of the user's
+        fix = f"grade the saved answers again with `leadline rescore {folder}{own}`, or choose another folder with --out"
     raise OtherRunError(f"the folder holds a run with another identity: {shown}{more}", where=str(folder), fix=fix)
 
 

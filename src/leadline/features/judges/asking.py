@@ -82,8 +82,10 @@ def judge_run(
     floor: float = FLOOR,
     limits: Limits | None = None,
     listen: JudgeListener | None = None,
+    trust: bool = False,
 ) -> JudgeResult:
-    """Grades every answer of the run with every judge. Raises JudgeRefused for a judge that may not grade."""
+    """Grades every answer of the run with every judge. Raises JudgeRefused for a judge that may not grade. Python files
+    that the run folder names are imported only with `trust`, unless a judge is one of them."""
     folder = Path(folder)
     manifest, rules = read_manifest(folder), load_rubric(rubric)
     tested = (str(manifest.spec["model"]), str(manifest.model.get("name", "")))
@@ -95,7 +97,7 @@ def judge_run(
     with VerdictWriter(folder) as writer:
         if tariffs:
             save_prices(folder, tariffs)
-        answers = AnswersToJudge(folder, manifest, rules, result)
+        answers = AnswersToJudge(folder, manifest, rules, result, named=judges, trust=trust)
         for number, name in enumerate(judges):
             with _opened(name, limits) as judge:
                 own = _check_family((name, judge.model.card.name), tested, allowed=own_family)
@@ -113,11 +115,11 @@ def judge_run(
 
 
 def judge_as_asked(folder: Path, spec: Spec, listen: JudgeListener | None = None) -> JudgeResult:
-    """What the spec asks judges for."""
+    """What the spec asks judges for. The folder was written from this spec, so its files are those the user named."""
     asked = spec.judges
     return judge_run(
         folder, asked.models, rubric=asked.rubric, own_family=asked.own_family, floor=asked.floor,
-        limits=spec.limits, listen=listen,
+        limits=spec.limits, listen=listen, trust=True,
     )  # fmt: skip
 
 

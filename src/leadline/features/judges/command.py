@@ -16,6 +16,7 @@ from leadline.console.output import (
     BudgetOption,
     PricesOption,
     TierOption,
+    TrustOption,
     echo,
     price_file,
     print_json,
@@ -80,6 +81,7 @@ def judge(
     prices: PricesOption = None,
     tier: TierOption = None,
     budget: BudgetOption = None,
+    trust: TrustOption = False,
     port: Annotated[int, typer.Option(min=0, max=65535, help="With --page: the port; 0 is any free port.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
@@ -100,9 +102,9 @@ def judge(
         raise UsageError("a budget has no effect without judges", where="--budget", fix="add --with MODEL")
     if with_:
         limits = Limits(workers=workers, timeout=timeout, prices=prices or "", tier=tier or "", budget=budget or "")
-        result = grade(run, with_, rubric=rubric, own_family=own_family, floor=floor, limits=limits)
+        result = grade(run, with_, rubric=rubric, own_family=own_family, floor=floor, limits=limits, trust=trust)
     if label is not None or page:
-        _label(run, rubric, label, page=page, port=port)
+        _label(run, rubric, label, page=page, port=port, trust=trust)
     read_manifest(run)  # raises if the folder is not a run
     judged = read_judged(run, labels) if (run / VERDICTS).exists() else []
     if not judged:
@@ -125,12 +127,19 @@ def judge(
 
 
 def grade(
-    folder: Path, judges: Sequence[str], *, rubric: str, own_family: bool, floor: float, limits: Limits
+    folder: Path,
+    judges: Sequence[str],
+    *,
+    rubric: str,
+    own_family: bool,
+    floor: float,
+    limits: Limits,
+    trust: bool = False,
 ) -> JudgeResult:
     """Grades with the progress in the terminal."""
     with _judge_progress() as listen:
         result = judge_run(
-            folder, judges, rubric=rubric, own_family=own_family, floor=floor, limits=limits, listen=listen
+            folder, judges, rubric=rubric, own_family=own_family, floor=floor, limits=limits, listen=listen, trust=trust
         )
     for note in result.notes:
         warn(note)
@@ -176,7 +185,7 @@ def _judge_progress() -> Iterator[Callable[[JudgeProgress], None]]:
 # --- labels
 
 
-def _label(folder: Path, rubric: str, count: int | None, *, page: bool, port: int) -> None:
+def _label(folder: Path, rubric: str, count: int | None, *, page: bool, port: int, trust: bool) -> None:
     """Writes the drawn samples to labels.csv; what is labelled there stays. Then serves the page, if asked for."""
     path, asked = folder / LABELS, load_rubric(rubric)
     judged = next((one for one in read_judged(folder) if one.rubric == asked.title), None)
@@ -184,7 +193,7 @@ def _label(folder: Path, rubric: str, count: int | None, *, page: bool, port: in
         warn(f"rules decided all {judged.answers:,} answers: there is nothing for a judge to label")
         return
     if count is not None:
-        written = write_label_draw(folder, asked, count)
+        written = write_label_draw(folder, asked, count, trust=trust)
         say(f"{written:,} answers to label in {path}: fill the column `label` with yes, no or partial")
     elif not path.exists():
         raise UsageError("no answers were drawn yet", where="--page", fix="add --label 40")

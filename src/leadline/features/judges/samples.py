@@ -6,6 +6,7 @@ The evidence is cut from the document that was sent, which is built again: its t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 from leadline.core import registry
 from leadline.core.contracts import Task, Tokenizer
 from leadline.core.drafts import Draft, Question
-from leadline.core.errors import LeadlineError, UsageError
+from leadline.core.errors import LeadlineError, UntrustedFile, UsageError
 from leadline.core.records import Completion, Record
 from leadline.core.seeds import digest_text, rng
 from leadline.core.spec import Spec, make_spec
@@ -91,11 +92,23 @@ def canary_requests() -> Iterator[VerdictRequest]:
 class AnswersToJudge:
     """The answers of a run, with what a judge needs to see of each."""
 
-    def __init__(self, folder: Path, manifest: Manifest, rubric: Rubric, result: JudgeResult | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        manifest: Manifest,
+        rubric: Rubric,
+        result: JudgeResult | None = None,
+        *,
+        named: Sequence[str] = (),
+        trust: bool = False,
+    ) -> None:
+        """Files of tasks and models are imported if they are `named` by the user or the folder is trusted."""
         kinds = {title: kind_of(task) for title, task in manifest.tasks.items()}
         self.rubric = rubric
         self._result = result or JudgeResult()
-        self._evidence = _EvidenceFinder(folder, manifest, self._result)
+        self._evidence = _EvidenceFinder(
+            folder, manifest, self._result, partial(registry.names_of_folder, folder, named, trust=trust)
+        )
         found = [
             record
             for record in read_records(folder)
@@ -140,8 +153,16 @@ class _EvidenceFinder:
     tested model, the evidence is shown without its surroundings, or not at all if the task has changed.
     """
 
-    def __init__(self, folder: Path, manifest: Manifest, result: JudgeResult) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        manifest: Manifest,
+        result: JudgeResult,
+        guard: Callable[[], AbstractContextManager[None]],
+    ) -> None:
         self._result = result
+        self._guard = guard
+        """Held whenever a name of the folder may be resolved; tasks open their haystacks when they write."""
         self._rows: dict[str, tuple[Task, tuple[Cell, ...]]] = {}
         self._seed = 0
         self._fitter: Fitter | None = None
@@ -150,20 +171,26 @@ class _EvidenceFinder:
         self._documents: dict[tuple[tuple[Cell, ...], int], Document] = {}
         """By the cells of a document and the extra allowance it was made with."""
         try:
-            spec = make_spec(manifest.spec, where="manifest")
-            tasks = {t.title: registry.task(t) for t in spec.tasks}
-            self._seed = spec.seed
-            self._allowances = first_allowances(spec.allowance, spec.lengths) | read_allowances(folder)
-            same = {t for t, task in tasks.items() if manifest.tasks.get(t, {}).get("version") == task.version}
-            for planned in planned_documents(spec, tasks):
-                if planned.cells[0].task in same and planned.task.request == "answer":
-                    self._rows |= {cell.key: (planned.task, planned.cells) for cell in planned.cells}
-            tokenizer = _tokenizer_of(spec, manifest)
-            if tokenizer is not None and manifest.frame:
-                self._fitter = Fitter(tokenizer, Frame.load(manifest.frame))
-                self._fitter.share_text(spec.depths, manifest.added_depths)
+            with guard():
+                self._open(folder, manifest)
+        except UntrustedFile:
+            raise
         except (LeadlineError, TypeError, KeyError) as error:
             result.notes.append(f"judges see no evidence: the tasks of this run cannot be opened again ({error})")
+
+    def _open(self, folder: Path, manifest: Manifest) -> None:
+        spec = make_spec(manifest.spec, where="manifest")
+        tasks = {t.title: registry.task(t) for t in spec.tasks}
+        self._seed = spec.seed
+        self._allowances = first_allowances(spec.allowance, spec.lengths) | read_allowances(folder)
+        same = {t for t, task in tasks.items() if manifest.tasks.get(t, {}).get("version") == task.version}
+        for planned in planned_documents(spec, tasks):
+            if planned.cells[0].task in same and planned.task.request == "answer":
+                self._rows |= {cell.key: (planned.task, planned.cells) for cell in planned.cells}
+        tokenizer = _tokenizer_of(spec, manifest)
+        if tokenizer is not None and manifest.frame:
+            self._fitter = Fitter(tokenizer, Frame.load(manifest.frame))
+            self._fitter.share_text(spec.depths, manifest.added_depths)
 
     def match(self, record: Record) -> Match:
         draft = self._draft(record)
@@ -192,7 +219,8 @@ class _EvidenceFinder:
             return None
         task, cells = row
         if cells not in self._drafts:
-            self._drafts = {cells: task.write(cells, seed=self._seed)}  # records of one document follow each other
+            with self._guard():
+                self._drafts = {cells: task.write(cells, seed=self._seed)}  # records of one document follow each other
         return self._drafts[cells]
 
     def _document(self, record: Record) -> Document | None:
@@ -206,7 +234,10 @@ class _EvidenceFinder:
                 self._fitter.extra_allowance = {**self._allowances, record.cell.length: made[1]}
             try:
                 assert draft is not None
-                self._documents = {made: self._fitter.fit(draft)}
+                with self._guard():
+                    self._documents = {made: self._fitter.fit(draft)}
+            except UntrustedFile:
+                raise
             except LeadlineError:
                 return None
         document = self._documents[made]
@@ -261,7 +292,7 @@ def draw_labels(folder: Path | str, count: int, rubric: str) -> LabelDraw:
     return LabelDraw(tuple(keys), LabelStrata(rubric, strata))
 
 
-def write_label_draw(folder: Path, rubric: Rubric, count: int) -> int:
+def write_label_draw(folder: Path, rubric: Rubric, count: int, *, trust: bool = False) -> int:
     """Writes the drawn answers to labels.csv and returns their number. Labels that are there stay."""
     drawn = draw_labels(folder, count, rubric.digest)
     if not drawn.keys:
@@ -270,7 +301,7 @@ def write_label_draw(folder: Path, rubric: Rubric, count: int) -> int:
             where=str(folder),
             fix="grade first: leadline judge RUN --with MODEL",
         )
-    answers = AnswersToJudge(folder, read_manifest(folder), rubric)
+    answers = AnswersToJudge(folder, read_manifest(folder), rubric, trust=trust)
     records = {record.cell.key: record for record in answers.records}
     path = folder / LABELS
     kept = {(row["id"], row.get("answer_digest", "")): row for row in (read_label_rows(path) if path.exists() else [])}
