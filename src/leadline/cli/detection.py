@@ -66,7 +66,8 @@ def detection(made: Plan, drop: float, like: Path | None, gate: str) -> dict[str
             "power_range": ours,
             "sees": smallest_drop(lambda size: worse(samples, size).worse),
         },
-        "discordance": max(noise.discordance, drop),
+        "noise": noise.discordance,
+        "discordance": sum(noise.chances(drop)),
         "correlation": noise.correlation if grid.shares else None,
         "from": str(like) if like else "no earlier run: assumed",
     }
@@ -110,7 +111,7 @@ def parse_points(text: str) -> float:
 
 def show_detection(found: dict[str, Any]) -> None:
     this, drop = found["this_run"], f"{100 * found['drop']:g} points"
-    noise = f"{100 * found['discordance']:.2g}% of answers flip"
+    noise = f"{100 * found['noise']:.2g}% of the answers of equal models flip, and the drop comes on top"
     if found["correlation"] is not None:
         noise += f", differences over one haystack correlate by {found['correlation']:.2f}"
     if found["samples_a_cell"] is None:

@@ -1,7 +1,8 @@
 """Sample sizes: how often a comparison or a gate would see a given drop, by simulating the procedure that they use.
 
-Two runs of the same prompts differ only where one is right and the other wrong. The share of such prompts, the
-discordance, is the noise; measure it by running one model twice (an A/A run), or take it from an earlier run. Pairs of
+Two runs of the same prompts differ only where one is right and the other wrong. The share of such prompts between
+equal models, the discordance, is the noise; measure it by running one model twice (an A/A run), or take it from an
+earlier run. A drop comes on top: answers flip both ways as between equal models, and a further share is lost. Pairs of
 runs are drawn on the planned grid: in each, every prompt is lost, gained or unchanged. Differences of prompts over one
 haystack have a given intraclass correlation, for one of two reasons: chances differ from haystack to haystack
 (Dirichlet-multinomial), or some haystacks are lost or gained whole. The same correlation gives other rates in the two
@@ -48,11 +49,18 @@ CAUSES: tuple[Cause, ...] = ("degrees", "whole")
 @dataclass(frozen=True, slots=True)
 class Noise:
     discordance: float = DEFAULT_DISCORDANCE
+    """The share of answers that flip between equal models, half of them each way."""
     correlation: float = HAYSTACK_CORRELATION
     """Of paired differences over one haystack; without meaning where nothing is shared."""
     level: float = 0.9
     """The base run's score, for bounds in per cent of it."""
     cause: Cause = "degrees"
+
+    def chances(self, drop: float) -> tuple[float, float]:
+        """Of a prompt to be lost and to be gained by a candidate that scores `drop` less. The drop does not use up the
+        noise: it is added to what equal models lose, as far as there are answers left."""
+        flips = min(self.discordance, 1.0 - drop) / 2
+        return flips + drop, flips
 
 
 def seen_noise(data: Observations) -> Noise:
@@ -135,8 +143,7 @@ class PairedDraws:
             raise ValueError("two samples a cell are the fewest that show how samples scatter")
         self.grid, self.samples, self.runs = grid, samples, runs
         self.parts = _parts(grid)
-        discordance = max(noise.discordance, drop)
-        chances = ((discordance + drop) / 2, (discordance - drop) / 2)
+        chances = noise.chances(drop)
         rng = bulk_rng(seed, "power", samples, round(1e6 * drop))
         cells = len(grid.places)
         self._cluster, self._clusters = _clusters(grid)
