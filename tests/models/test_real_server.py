@@ -12,6 +12,7 @@ from leadline.core.records import Answer, Completion, Failure
 from leadline.core.registry import ModelName, provider
 from leadline.core.spec import make_spec
 from leadline.core.types import Cell, Document, Probe
+from leadline.features.published.report import published_scores
 from leadline.models.hf.smollm2 import fetch_gguf
 from leadline.models.openai.provider import OpenAIModel
 from leadline.models.openai.tokenizer import ServerTokenizer
@@ -114,6 +115,6 @@ def test_real_prompts_of_longbench_are_all_asked_and_what_was_cut_is_counted(bas
         assert record.receipt.ok  # the server counts as many tokens as were meant to be sent
         assert record.prompt_tokens <= 512 - record.allowance
         assert int(record.labels["tokens_cut"]) > 0
-    assert [(one.task, one.cut, one.not_sent) for one in run.published if one.group == "all"] == [
+    assert [(one.task, one.cut, one.not_sent) for one in published_scores(run) if one.group == "all"] == [
         (name, 1, 0) for name in names
     ]

@@ -31,10 +31,10 @@ from leadline.report.export import export_figures
 from leadline.report.export import markdown as in_markdown
 from leadline.report.page import write_page
 from leadline.report.score_tables import latex as latex_table
+from leadline.report.sections import run_values
 from leadline.report.terminal import show_run
 from leadline.results.comparability import mixed_variants
 from leadline.results.run import Run, load_run
-from leadline.results.summary import summary
 from leadline.stats.effective import Threshold
 from leadline.store.export import write_rows
 from leadline.store.run_prices import RunPrices
@@ -65,7 +65,7 @@ def report(
     line, file = Threshold(threshold_share(threshold)), price_file(prices, tier)
     loaded = [load_run(folder, failures, line, RunPrices(folder, file, tier or "")) for folder in runs]
     if json:
-        found = [summary(run) for run in loaded]
+        found = [run_values(run) for run in loaded]
         print_json(found[0] if len(found) == 1 else found)
         return
     if latex:

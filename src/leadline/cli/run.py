@@ -46,7 +46,7 @@ from leadline.core.errors import (
 from leadline.core.spec import Judging, Spec
 from leadline.features.judges.asking import check_judges
 from leadline.results.run import Run
-from leadline.results.summary import summary, totals_values
+from leadline.results.summary import totals_values
 from leadline.results.totals import Totals, cache_warning, format_cache_use, format_seconds_saved
 from leadline.results.verdict import failures_fix
 from leadline.run.engine import CheckModel, measure
@@ -221,8 +221,10 @@ def _prepare_logging(
 def finish(run: Run, *, as_json: bool, figure: bool = True, found: Mapping[str, str] | None = None) -> None:
     """Shows the result, then raises if it is not complete. `found` is what a stopping rule found."""
     if as_json:
+        from leadline.report.sections import run_values
+
         picture = _draw(run) if figure else None
-        print_json(totals_values(run) | {"heatmap": picture, "report": summary(run), "until": found})
+        print_json(totals_values(run) | {"heatmap": picture, "report": run_values(run), "until": found})
     else:
         _show(run, figure=figure)
         if found is not None:
@@ -268,17 +270,14 @@ def _draw(run: Run) -> Path | None:
 
 
 def _write_main_figure(run: Run) -> Path:
-    from leadline.features.logprobs.charts import has_perplexity_and_retrieval, logprob_curves, perplexity_and_retrieval
     from leadline.report.charts.heatmap import heatmap  # altair
     from leadline.report.charts.render import write_figure
+    from leadline.report.sections import main_figure
 
-    if has_perplexity_and_retrieval(run) and run.table.tasks:
-        name, figure = "trap", perplexity_and_retrieval(run)
-    elif run.logprobs and not run.table.tasks:
-        name, figure = "log-probabilities", logprob_curves(run)
-    else:
-        name, figure = "heatmap", heatmap(run)
-    return write_figure(figure, run.folder / name, ["png"])[0]
+    chosen = main_figure(run)
+    if chosen is None:
+        return write_figure(heatmap(run), run.folder / "heatmap", ["png"])[0]
+    return write_figure(chosen.draw(False), run.folder / chosen.name, ["png"])[0]
 
 
 def _show(run: Run, *, figure: bool) -> None:
@@ -290,10 +289,6 @@ def _show(run: Run, *, figure: bool) -> None:
     picture = _draw(run) if figure else None  # after the results: drawing can fail
     if picture is not None:
         echo(f"{'heatmap' if picture.stem == 'heatmap' else 'figure ':<9} {picture}")
-        if picture.stem == "trap":
-            from leadline.features.logprobs.charts import format_perplexity_and_retrieval  # altair
-
-            echo(format_perplexity_and_retrieval(run))
     if receipts.different:
         warn(
             f"the model's own token count differs from ours for {receipts.different:,} prompts, "

@@ -90,6 +90,8 @@ class Score(msgspec.Struct, frozen=True, omit_defaults=True):
     value: float
     answer: str = ""
     explanation: str = ""
+    metric: str = ""
+    """Of a scorer that has one for each data set, the metric it chose."""
 
 
 FailureClass = Literal[
@@ -200,6 +202,12 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     def wants_logprobs(self) -> bool:
         """Whether the probe asked for log-probabilities, so that its score is not a share of right answers."""
         return UNIT in self.labels
+
+    @property
+    def metric(self) -> str:
+        """The metric behind the score of an answered sample: its first scorer, or what that chose for its data set."""
+        name, first = next(iter(self.scores.items()))
+        return first.metric or name
 
     @property
     def score(self) -> float | None:

@@ -21,7 +21,7 @@ from leadline.core.format import (
     format_tokens,
     sanitise,
 )
-from leadline.report.score_tables import markdown_table
+from leadline.report.text_table import markdown_table
 from leadline.results.comparability import Obstacle, pair_runs
 from leadline.results.run import Run, label_of, model_of
 from leadline.results.sentences import format_comparison, format_few, format_pairs

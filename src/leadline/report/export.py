@@ -6,15 +6,16 @@ from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 
 from leadline.core.format import escape_markdown, format_length
-from leadline.features.logprobs.charts import distance_curves, logprob_curves
 from leadline.report.charts.curves import curves, effective_length_bar, run_curves
 from leadline.report.charts.grid import class_bars, difference_map, task_grid
 from leadline.report.charts.heatmap import can_smooth, heatmap
 from leadline.report.charts.render import write_figure
 from leadline.report.charts.theme import Figure
 from leadline.report.comparison import differences_from_first, folder_names, leaderboards, titles
-from leadline.report.score_tables import markdown_table, suite_markdown
+from leadline.report.score_tables import suite_markdown
+from leadline.report.sections import sections_of
 from leadline.report.terminal import footnotes
+from leadline.report.text_table import markdown_table
 from leadline.results.run import Run, format_interval_kind
 from leadline.results.verdict import format_missing, verdict
 from leadline.store.runs import slug
@@ -58,10 +59,8 @@ def figures_of(run: Run) -> Iterator[tuple[str, Figure]]:
         yield "effective-length", effective_length_bar(run, found.effective, narrow=True)
     if len(run.table.tasks) > 1:
         yield "tasks", task_grid(run, found, narrow=True)
-    if run.logprobs:
-        yield "log-probabilities", logprob_curves(run, narrow=True)
-    if run.logprobs.by_distance:
-        yield "log-probabilities-by-distance", distance_curves(run, narrow=True)
+    for section in sections_of(run).values():
+        yield from ((figure.name, figure.draw(True)) for figure in section.figures)
     if run.table.whole.done + run.table.whole.failed:
         yield "curves", curves(run, narrow=True)
         yield "outcomes", class_bars(run, narrow=narrow)

@@ -28,9 +28,6 @@ from leadline.core.format import (
     format_percent_range,
     sanitise,
 )
-from leadline.features.judges.results import RubricResults, read_judged
-from leadline.features.judges.tables import judged_section
-from leadline.features.logprobs.charts import distance_curves, logprob_curves
 from leadline.report.charts.curves import curves, effective_length_bar, run_curves, thinking_curves
 from leadline.report.charts.grid import class_bars, difference_map, task_grid
 from leadline.report.charts.heatmap import can_smooth, heatmap
@@ -47,6 +44,14 @@ from leadline.report.score_tables import (
     verdict_table,
     wording_table,
     wrong_answer_table,
+)
+from leadline.report.sections import (
+    ReportSection,
+    SectionFigure,
+    SectionPart,
+    SectionText,
+    report_sections,
+    sections_of,
 )
 from leadline.report.terminal import footnotes
 from leadline.results.run import Run, format_interval_kind
@@ -96,9 +101,12 @@ def page(runs: Sequence[Run], served: ServedPage | None = None) -> str:
     style, script = page_style(served), page_script(served)
     alone, live = len(runs) == 1, served is not None and bool(served.live_panel)
     # Figures that need no verdict come first: they are drawn in another process while verdicts are computed here.
-    figures = [_figures(run, at, alone=alone, live=live) for at, run in enumerate(runs)]
-    names, verdicts = titles(runs), [verdict(run) for run in runs]
-    judged = [read_judged(run.folder) for run in runs]
+    names, sections = titles(runs), [sections_of(run) for run in runs]
+    figures = [
+        _figures(run, at, alone=alone, live=live) | {"sections": _section_values(sections[at], str(at))}
+        for at, run in enumerate(runs)
+    ]
+    verdicts = [verdict(run) for run in runs]
     packed = pack_runs(runs) if served is None else EmbeddedSamples([], [], "")
     return template("page.html").render(
         title=f"{names[0] if alone else f'{len(runs)} runs'} · Leadline",
@@ -109,9 +117,9 @@ def page(runs: Sequence[Run], served: ServedPage | None = None) -> str:
         served=served,
         live_panel=Markup(served.live_panel) if served else "",
         hint=FIGURE_HINT,
-        sections=_sections(runs, names, judged),
+        links=_links(runs, names, sections[0]),
         comparison=None if alone else _comparison(runs, verdicts, names),
-        runs=[figures[at] | _run_values(run, verdicts[at], judged[at], names[at], at) for at, run in enumerate(runs)],
+        runs=[figures[at] | _run_values(run, verdicts[at], names[at], at) for at, run in enumerate(runs)],
         left_out=packed.left_out,
         index=data_block(_index(runs, names, packed) | ({"samples": served.samples} if served else {})),
         packs=[Markup(text) for text in packed.packs],
@@ -219,9 +227,7 @@ def _was_asked(run: Run) -> bool:
     return run.table.whole.done + run.table.whole.failed > 0
 
 
-def _sections(
-    runs: Sequence[Run], names: Sequence[str], judged: Sequence[Sequence[RubricResults]]
-) -> list[tuple[str, str]]:
+def _links(runs: Sequence[Run], names: Sequence[str], sections: Mapping[str, ReportSection]) -> list[tuple[str, str]]:
     """The links at the top of the page."""
     if len(runs) > 1:
         links = [("comparison", "Comparison")]
@@ -232,8 +238,7 @@ def _sections(
         links += [("heatmap-0", "Heatmap")] if _has_heatmap(run) else []
         links += [("grid-0", "Tasks")] if len(run.table.tasks) > 1 else []
         links += [("curves-0", "Length"), ("outcomes-0", "Outcomes")] if _was_asked(run) else []
-        links += [("logprobs-0", "Log-probabilities")] if run.logprobs else []
-        links += [("judged-0", "Judges")] if judged[0] else []
+        links += [(f"{name}-0", section.link or section.title) for name, section in sections.items()]
     return [*links, ("samples", "Samples")]
 
 
@@ -244,6 +249,7 @@ def _comparison(runs: Sequence[Run], verdicts: Sequence[Verdict], names: Sequenc
         "curves": PageFigure(run_curves(runs, names), "run-curves"),
         "phone_curves": PageFigure(run_curves(runs, names, narrow=True), "phone-run-curves"),
         "thinking": _thinking_figures(runs, names),
+        "sections": _section_values(report_sections(runs, names), "all"),
         "differences": [
             {
                 "name": item.name,
@@ -280,15 +286,31 @@ def _figures(run: Run, at: int, *, alone: bool, live: bool) -> Values:
         found["classes"] = class_bars(run, at=at)
         if alone:
             found |= {"curves": curves(run, at=at), "phone_curves": curves(run, narrow=True, at=at)}
-    if run.logprobs:
-        found["logprobs"] = logprob_curves(run)
-    if run.logprobs.by_distance:
-        found["distances"] = distance_curves(run)
-    names = ("heatmap", "smoothed", "small", "classes", "curves", "phone_curves", "logprobs", "distances")
+    names = ("heatmap", "smoothed", "small", "classes", "curves", "phone_curves")
     return {name: PageFigure(found[name], f"{name}-{at}") if name in found else None for name in names}
 
 
-def _run_values(run: Run, found: Verdict, judged: Sequence[RubricResults], title: str, at: int) -> Values:
+def _section_values(sections: Mapping[str, ReportSection], place: str) -> list[Values]:
+    """What the template shows of every section: its id, its title, and its parts by kind."""
+    return [
+        {
+            "id": f"{name}-{place}",
+            "title": section.title,
+            "parts": [_part_value(part, f"{name}-{place}") for part in section.parts],
+        }
+        for name, section in sections.items()
+    ]
+
+
+def _part_value(part: SectionPart, place: str) -> tuple[str, Any]:
+    if isinstance(part, SectionText):
+        return part.kind, part.text
+    if isinstance(part, SectionFigure):
+        return "figure", PageFigure(part.draw(False), f"{part.name}-{place}")
+    return "table", part
+
+
+def _run_values(run: Run, found: Verdict, title: str, at: int) -> Values:
     effective = effective_length_bar(run, found.effective) if found.effective else None
     grid = task_grid(run, found, at=at) if len(run.table.tasks) > 1 else None
     return {
@@ -306,7 +328,6 @@ def _run_values(run: Run, found: Verdict, judged: Sequence[RubricResults], title
         "absent": absent_table(run),
         "wordings": wording_table(run),
         "thinking": thinking_table([run], [title]),
-        "judged": [judged_section(found) for found in judged],
         "footnotes": footnotes(run),
         "provenance": provenance(run),
     }

@@ -1,12 +1,12 @@
 """Scores as tables: a run of several tasks by task and length with RULER's averages, for the terminal, the page,
-Markdown and LaTeX; scores of published benchmarks; strata, wrong answers, wordings and thinking."""
+Markdown and LaTeX; strata, wrong answers, wordings and thinking."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -23,8 +23,8 @@ from leadline.core.format import (
     format_percent_range,
     sanitise,
 )
-from leadline.features.published.results import GroupScore, means_over_tasks
 from leadline.report.heatmap_data import ACCURACY, colour_at, ink_on, short_name
+from leadline.report.text_table import TextTable, markdown_table
 from leadline.results.run import Run
 from leadline.results.table import wrong_answer_rows
 from leadline.results.totals import is_shown
@@ -40,42 +40,6 @@ NO_AVERAGES = (None, None, None)
 BY_RULE = "by RULER's rule"
 """The column of RULER's effective lengths, which are not those of the verdict."""
 RowKind = Literal["task", "category", "average", "interval", "published"]
-
-
-def grid_of(*titles: str, plain: bool) -> Grid:
-    """A column of names, then columns of numbers. Names are folded where there is not room for both."""
-    grid = Grid(box=box.ASCII2 if plain else box.ROUNDED, header_style="bold", title_justify="left")
-    grid.add_column(titles[0], overflow="fold")
-    for title in titles[1:]:
-        grid.add_column(title, justify="right", no_wrap=True)
-    return grid
-
-
-class TextTable(NamedTuple):
-    """A table as texts: the terminal and the page draw the same one."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-    names: int = 1
-    """The first columns, which hold names; the others hold numbers."""
-    wrapped: bool = False
-    """Whether numbers may be broken into lines, too."""
-
-
-def draw(table: TextTable, *, plain: bool) -> Grid:
-    """For the terminal. Where it is not plain, a name is not repeated in the rows below it."""
-    grid = grid_of(*table.columns, plain=plain)
-    grid.title = table.title
-    for number, column in enumerate(grid.columns[1:], 1):
-        column.justify = "left" if number < table.names else "right"
-        column.no_wrap = number >= table.names and not table.wrapped
-        column.overflow = "fold"
-    before = ""
-    for name, *cells in table.rows:
-        grid.add_row(Text("" if name == before and not plain else name), *map(Text, cells))
-        before = name
-    return grid
 
 
 # --- a run of several tasks ---------------------------------------------------------------------
@@ -208,12 +172,6 @@ def suite_markdown(run: Run) -> list[str]:
     return [*markdown_table(table.header, shown, names=1), "", *map(escape_markdown, table.notes)]
 
 
-def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]], names: int) -> list[str]:
-    """The lines of a table whose cells are Markdown. Columns after the first `names` are right-aligned."""
-    below = "|" + "---|" * names + "---:|" * (len(header) - names)
-    return [f"| {' | '.join(header)} |", below, *(f"| {' | '.join(row)} |" for row in rows)]
-
-
 _LATEX = str.maketrans({c: f"\\{c}" for c in "&%$#_{}"} | {
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "–": "--",
     ">": "$>$", "<": "$<$",
@@ -247,45 +205,6 @@ def _board_cells(run: Run, lengths: Sequence[int]) -> list[str]:
 
 def _latex_row(cells: Sequence[str]) -> str:
     return " & ".join(cell.translate(_LATEX) for cell in cells) + r" \\"
-
-
-# --- published benchmarks -----------------------------------------------------------------------
-
-
-def published_table(run: Run, *, plain: bool) -> Grid:
-    """Scores of published benchmarks by length bin, difficulty and domain, and the means over data sets. Columns in
-    which nothing would stand are left out, so that the others fit a screen."""
-    scores, limits = run.published, {one.length for one in run.published}
-    columns: dict[str, Callable[[GroupScore], str]] = {"group": lambda one: short_name(one.group)}
-    if len(limits) > 1:
-        columns["limit"] = lambda one: format_length(one.length)
-    columns["samples"] = lambda one: f"{one.score.n:,}" if one.score else "0"
-    columns["score"] = lambda one: _published_score(one.score)
-    if any(one.memory for one in scores):
-        columns["no text"] = lambda one: _published_score(one.memory)
-    if any(one.cut for one in scores):
-        columns["cut"] = lambda one: f"{one.cut:,}" if one.cut else ""
-    if any(one.not_sent for one in scores):
-        columns["not sent"] = lambda one: f"{one.not_sent:,}" if one.not_sent else ""
-    grid = grid_of("data set", *columns, plain=plain)
-    grid.title = "published benchmarks, official scores with 95% intervals"
-    grid.title += "" if len(limits) > 1 else f", prompts of at most {format_length(min(limits))}"
-    grid.columns[1].no_wrap = False
-    grid.columns[0].min_width, grid.columns[1].min_width = 8, 6
-    for one in scores:
-        name = Text(short_name(one.task) if one.group == "all" or plain else "")
-        grid.add_row(name, *(Text(cell(one)) for cell in columns.values()))
-    for (length, group), mean in means_over_tasks(scores).items():
-        value = {"group": short_name(group), "limit": format_length(length), "score": f"{100 * mean:.2f}"}
-        grid.add_row("mean", *(Text(value.get(column, "")) for column in columns))
-    return grid
-
-
-def _published_score(score: Estimate | None) -> str:
-    """A score to the digits that benchmarks print, and its interval."""
-    if score is None:
-        return ""
-    return f"{100 * score.mean:.2f} ({100 * score.interval.low:.1f}–{100 * score.interval.high:.1f})"
 
 
 # --- tables for the terminal and the page -------------------------------------------------------

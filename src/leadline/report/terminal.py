@@ -17,21 +17,14 @@ from leadline.core.format import (
     format_length,
     format_percent,
     format_percent_range,
-    format_span,
     format_time,
     sanitise,
 )
-from leadline.features.judges.results import read_judged
-from leadline.features.judges.tables import show_judged
 from leadline.report.comparison import Leaderboard, ValueCell, leaderboards
 from leadline.report.heatmap_data import HeatmapCell, HeatmapData, heatmaps_of, short_name, tasks_heatmap
 from leadline.report.score_tables import (
     SUITE_TASKS,
-    TextTable,
     absent_table,
-    draw,
-    grid_of,
-    published_table,
     stratum_table,
     suite_grid,
     thinking_table,
@@ -39,11 +32,13 @@ from leadline.report.score_tables import (
     wording_table,
     wrong_answer_table,
 )
+from leadline.report.sections import ReportSection, SectionText, report_sections, sections_of
+from leadline.report.text_table import TextTable, draw, grid_of
 from leadline.results.breakdowns import FromMemory, from_memory
 from leadline.results.comparability import mixed_variants
 from leadline.results.follow import FailedSample
 from leadline.results.progress import RunProgress
-from leadline.results.run import MetricName, Run, format_interval_kind
+from leadline.results.run import Run, format_interval_kind
 from leadline.results.table import Table, Tally, wrong_answer_rows
 from leadline.results.totals import Receipts
 from leadline.results.verdict import (
@@ -54,7 +49,6 @@ from leadline.results.verdict import (
     reading_warning,
     verdict,
 )
-from leadline.stats.intervals import Estimate
 from leadline.stats.logprobs import FEW_RARE
 from leadline.store.runs import read_records
 
@@ -68,18 +62,28 @@ def show_run(run: Run, console: Console) -> None:
     console.print(Text(verdict(run).claim, style="bold"))
     for sentence in filter(None, [format_missing(run), reading_warning(run), *verdict(run).shapes]):
         console.print(Text(sentence))
-    for part in _suite(run, colour) if len(run.table.tasks) >= SUITE_TASKS else _tasks(run, colour):
+    sections = sections_of(run).values()
+    has_scores = any(section.has_scores for section in sections)
+    many = len(run.table.tasks) >= SUITE_TASKS
+    for part in _suite(run, colour, scores=not has_scores) if many else _tasks(run, colour):
         console.print(part)
-    if run.logprobs:
-        console.print(metric_table(run, plain=not colour))
+    for section in sections:
+        show_section(section, console)
     _print_table(thinking_table([run], [run.label]), console)
-    show_judged(read_judged(run.folder), console)
-    if run.published:
-        console.print(published_table(run, plain=not colour))
     for table in (stratum_table(run), verdict_table(run), absent_table(run), wording_table(run)):
         _print_table(table, console)
     for line in footnotes(run):
         console.print(Text(line, style="dim"))
+
+
+def show_section(section: ReportSection, console: Console) -> None:
+    """The texts and tables of a section; its figures are on the page."""
+    console.print(Text(f"\n{section.title}", style="bold"))
+    for part in section.parts:
+        if isinstance(part, SectionText):
+            console.print(Text(part.text, style="bold" if part.kind == "heading" else ""))
+        elif isinstance(part, TextTable):
+            _print_table(part, console)
 
 
 def _print_table(table: TextTable, console: Console) -> None:
@@ -87,9 +91,9 @@ def _print_table(table: TextTable, console: Console) -> None:
         console.print(draw(table, plain=not has_colours(console)))
 
 
-def _suite(run: Run, colour: bool) -> Iterator[RenderableType]:
-    """Many tasks: one table of tasks and lengths."""
-    if run.suite and not run.published:  # those have a table of their own
+def _suite(run: Run, colour: bool, *, scores: bool) -> Iterator[RenderableType]:
+    """Many tasks: one table of tasks and lengths, unless a section has the scores."""
+    if run.suite and scores:
         yield suite_grid(run, colour=colour)
     if run.table.wrong:
         yield Text(f"Wrong answers: {format_wrong_answers(run)}.", style="dim")
@@ -147,20 +151,6 @@ def format_wrong_answers(run: Run) -> str:
     if other := counts.total() - sum(count for _, count in shown):
         shown.append(("other", other))
     return ", ".join(f"{sanitise(answer, 80)} {count:,}" for answer, count in shown)
-
-
-def metric_table(run: Run, *, plain: bool) -> Grid:
-    """Every log-probability metric at every length."""
-    grid = grid_of("metric", "length", "docs", "mean", "95% interval", plain=plain)
-    grid.add_column("unit")
-    names = [metric.name for metric in run.logprobs.estimates]
-    for metric, lengths in run.logprobs.estimates.items():
-        for length, found in lengths.items():
-            low, high = found.interval.low, found.interval.high
-            name = sanitise(metric.name if names.count(metric.name) == 1 else f"{metric.task}: {metric.name}", 48)
-            row = [name, format_length(length), str(found.n_clusters), f"{found.mean:.4g}", format_span(low, high)]
-            grid.add_row(*map(Text, row), Text(sanitise(metric.unit, 60)))
-    return grid
 
 
 def _numbers(tally: Tally) -> Iterator[Text]:
@@ -299,8 +289,8 @@ def show_side_by_side(runs: Sequence[Run], names: Sequence[str], console: Consol
             console.print(_leaderboard(board, plain=plain))
         console.print(Text("Accuracy in percent, with its 95% interval over documents below.", style="dim"))
     _print_table(thinking_table(runs, names), console)
-    for table in _metric_tables(runs, names, plain=plain):
-        console.print(table)
+    for section in report_sections(runs, names).values():
+        show_section(section, console)
     for line in dict.fromkeys(line for run in runs for line in footnotes(run)):
         console.print(Text(line, style="dim"))
 
@@ -316,26 +306,6 @@ def _leaderboard(board: Leaderboard, *, plain: bool) -> Grid:
 def _stacked(cell: ValueCell) -> Text:
     """The interval below the value, so that eight lengths fit a screen."""
     return Text.assemble((cell.value, "bold"), (f"\n{cell.interval}" if cell.interval else "", "dim"))
-
-
-def _estimate_cell(found: Estimate | None) -> ValueCell:
-    if found is None:
-        return ValueCell(NO_NUMBER, "")
-    return ValueCell(f"{found.mean:.4g}", format_span(found.interval.low, found.interval.high))
-
-
-def _metric_tables(runs: Sequence[Run], names: Sequence[str], *, plain: bool) -> Iterator[Grid]:
-    """One for each metric, since units differ."""
-    metrics: dict[MetricName, None] = dict.fromkeys(m for run in runs for m in run.logprobs.estimates)
-    for metric in metrics:
-        found = [(name, run.logprobs.estimates.get(metric, {})) for name, run in zip(names, runs, strict=True)]
-        lengths = sorted({length for _, by_length in found for length in by_length})
-        title = f"{metric.task}: {metric.name}" + (f", {metric.unit}" if metric.unit else "")
-        grid = grid_of(sanitise(title, 60), *map(format_length, lengths), plain=plain)
-        for name, by_length in found:
-            cells = [_estimate_cell(by_length.get(n)) for n in lengths]
-            grid.add_row(Text(sanitise(name, 60)), *map(_stacked, cells), end_section=True)
-        yield grid
 
 
 # --- a growing run ------------------------------------------------------------------------------

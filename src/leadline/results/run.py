@@ -11,7 +11,6 @@ from typing import Any, Literal, NamedTuple, Self
 from urllib.parse import parse_qsl, urlencode
 
 from leadline.core.records import UNIT, Record
-from leadline.features.published.results import GroupScore, group_scores, scored_by
 from leadline.results.breakdowns import (
     AbsentRates,
     Stratum,
@@ -106,7 +105,8 @@ class Run:
         """The prices of the tested model, if any."""
         self.money = self._prices.model_money(self.tariff)
         """What its records cost at these, those that newer ones replaced too."""
-        self._published: list[Record] = []
+        self.data_set_records: list[Record] = []
+        """Of tasks whose samples come from a data set and have an id there."""
         self._absent: list[Record] = []
         self._strata = StratumCounter(failures)
         counter = SampleCounter.of(manifest)
@@ -121,9 +121,9 @@ class Run:
                 kind = kinds.get(record.cell.task, "answer")
                 if kind == "answer":
                     if record.scores:
-                        self.metrics.setdefault(record.cell.task, scored_by(record))
+                        self.metrics.setdefault(record.cell.task, record.metric)
                     if "sample_id" in record.labels:
-                        self._published.append(record)
+                        self.data_set_records.append(record)
                     if "absent" in record.labels:
                         self._absent.append(record)
                     self._strata.add(record)
@@ -135,7 +135,7 @@ class Run:
         self.table: Table = tabulate(answers(), planned_grid(manifest, "answer"), failures, stopped=stopped)
         alone = planned_grid(manifest, "no_context")
         self.no_context: Table = tabulate(aside["no_context"], alone, failures, stopped=stopped)
-        self._published_alone = [record for record in aside["no_context"] if "sample_id" in record.labels]
+        self.data_set_records_without_text = [r for r in aside["no_context"] if "sample_id" in r.labels]
         self._logprob_records = aside["logprob"]
         self.totals.planned = self.totals.asked if stopped else manifest.planned
         self.progress: RunProgress = counter.progress(finished_if_whole(status, manifest, self.totals.asked))
@@ -235,11 +235,6 @@ class Run:
     def rule(self) -> str:
         """The stopping rule, where one decided how many samples a cell needs."""
         return str(self.manifest.spec.get("until") or "")
-
-    @cached_property
-    def published(self) -> list[GroupScore]:
-        """Scores of published benchmarks by length bin, difficulty and domain; empty without such tasks."""
-        return group_scores(self._published, self._published_alone)
 
     @cached_property
     def strata(self) -> list[Stratum]:

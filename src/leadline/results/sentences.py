@@ -1,13 +1,11 @@
-"""Statistics in sentences: effective lengths, shapes of maps, differences, gates, stopping rules, judges."""
+"""Statistics in sentences: effective lengths, shapes of maps, differences, gates, stopping rules."""
 
 from __future__ import annotations
 
-import math
 from itertools import groupby
 
 from leadline.core.format import (
     format_count,
-    format_length,
     format_list,
     format_number,
     format_percent,
@@ -15,7 +13,6 @@ from leadline.core.format import (
     format_tokens,
     sanitise,
 )
-from leadline.features.judges.results import RubricResults
 from leadline.stats.allocate import CellWidths, GateLook, LengthSearch, SamplingStep
 from leadline.stats.compare import Comparison, Difference
 from leadline.stats.diagnose import Diagnosis, MapFinding
@@ -276,49 +273,3 @@ def _format_look(found: GateLook) -> str:
     else:
         text = format_gate(found.result)
     return f"{text}; the base has no more samples to compare with" if found.base_exhausted else text
-
-
-# --- judges -------------------------------------------------------------------------------------
-
-
-UNCORRECTED = (
-    "Uncorrected: no labels by people, so the judges' bias is in every mean below, and no interval shows it. "
-    "`leadline judge RUN --label 40` draws the samples to label."
-)
-
-
-def judged_notes(judged: RubricResults) -> list[str]:
-    """What a reader must know before reading a judged number."""
-    rules = ", ".join(f"{count:,} {rule}" for rule, count in judged.by_rule.items())
-    if judged.answers and not judged.sent:
-        return [f"Rules decided all {judged.answers:,} answers ({rules}): judges were not asked, and need no labels."]
-    notes = [
-        f"{judged.sent:,} of {judged.answers:,} answers were sent to judges; rules decided the others"
-        f"{f' ({rules})' if rules else ''}."
-    ]
-    if not judged.is_corrected:
-        notes.append(UNCORRECTED)
-    unparsed = {s.name: s.unparsed for s in judged.judges if s.unparsed}
-    if unparsed:
-        counts = ", ".join(f"{name} {count:,}" for name, count in unparsed.items())
-        notes.append(f"Replies without a verdict count as not right: {counts}.")
-    missing = [(s, max(s.failed, judged.sent - s.graded)) for s in judged.judges]
-    unjudged = [f"{s.name} on {count:,} of {s.graded + count:,} answers" for s, count in missing if count]
-    if unjudged and judged.by_rule:
-        notes.append(
-            f"There is no verdict of {format_list(unjudged)}: means lean towards what rules decided, all of which is "
-            "in them. Judge the run again: only these are asked."
-        )
-    notes += [f"{s.name} is of the tested model's own family." for s in judged.judges if s.own_family]
-    if judged.agreement is not None and judged.agreement.nearly_one_label:
-        alpha = judged.agreement.krippendorff
-        near = "near zero" if math.isfinite(alpha.value) else "not defined"
-        notes.append(f"Nearly all verdicts are alike, so alpha is {near} however often judges agree: read AC1.")
-    if judged.trend is not None and judged.trend.falls:
-        lengths = sorted(judged.by_length)
-        notes.append(
-            f"Judges agree less on longer samples ({format_percent(judged.by_length[lengths[0]].raw.value)}% at "
-            f"{format_length(lengths[0])}, {format_percent(judged.by_length[lengths[-1]].raw.value)}% at "
-            f"{format_length(lengths[-1])}): part of the fall of the score may be the judges'."
-        )
-    return notes

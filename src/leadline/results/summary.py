@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from leadline.features.judges.agreement import Agreement, Coefficient
-from leadline.features.judges.results import JudgeScore, RubricResults, read_judged
-from leadline.features.published.results import GroupScore
 from leadline.results.breakdowns import AbsentRates, Stratum, TaskVerdict, WordingSpread
 from leadline.results.run import Run
-from leadline.results.sentences import effective_warning, judged_notes
+from leadline.results.sentences import effective_warning
 from leadline.results.table import PUBLISHED, Place, Tally, published_means
 from leadline.results.totals import is_shown, thinking_values
 from leadline.results.verdict import effective_parts, format_truncation, verdict, verdict_by_task
 from leadline.stats.effective import VERSION, EffectiveLength
-from leadline.stats.intervals import Estimate, Interval
+from leadline.stats.intervals import Estimate
 from leadline.stats.marginals import design_effect
 from leadline.stats.ruler_summary import SuiteRow, SuiteSummary
 
 
 def summary(run: Run) -> dict[str, Any]:
-    """The whole table. A mean that does not exist is null, never zero."""
+    """The whole table; sections have values of their own. A mean that does not exist is null, never zero."""
     table, totals, found = run.table, run.totals, verdict(run)
     published = published_means(table)
     return {
@@ -68,7 +64,6 @@ def summary(run: Run) -> dict[str, Any]:
             {"task": task, "length": length, **tally_values(tally)}
             for (task, length), tally in run.no_context.by_task_and_length.items()
         ],
-        **({"judged": judged} if (judged := [judged_values(one) for one in read_judged(run.folder)]) else {}),
         **(
             {
                 "strata": [stratum_values(one) for one in run.strata],
@@ -79,7 +74,6 @@ def summary(run: Run) -> dict[str, Any]:
         ),
         **({"absent": [absent_values(one) for one in run.absent]} if run.absent else {}),
         **({"wordings": [wording_values(one) for one in run.wordings]} if run.wordings else {}),
-        **({"published": [published_values(one) for one in run.published]} if run.published else {}),
         "cells": [{**place._asdict(), **tally_values(tally)} for place, tally in table.cells.items()],
     }
 
@@ -94,21 +88,6 @@ def _design_effect_values(run: Run) -> dict[str, Any]:
         "design_effect": found.effect,
         "haystacks_lost_whole": found.lost,
         "lost_whole_unseen": found.unseen,
-    }
-
-
-def published_values(one: GroupScore) -> dict[str, Any]:
-    """Scores in percent, as the benchmarks print them."""
-    return {
-        "task": one.task,
-        "length": one.length,
-        "group": one.group,
-        "metric": one.metric,
-        "score": estimate_values(one.score),
-        "cut": one.cut,
-        "not_sent": one.not_sent,
-        "score_of_whole": estimate_values(one.whole),
-        "score_without_text": estimate_values(one.memory),
     }
 
 
@@ -278,92 +257,3 @@ def tally_values(tally: Tally) -> dict[str, Any]:
         "mean_if_failed_were_wrong": tally.if_failed_wrong,
         "classes": dict(tally.classes),
     }
-
-
-# --- judged answers -----------------------------------------------------------------------------
-
-
-def judged_values(judged: RubricResults) -> dict[str, Any]:
-    """For JSON. Numbers that do not exist are null."""
-    return {
-        "rubric": judged.rubric,
-        "answers": judged.answers,
-        "decided_by_rule": dict(judged.by_rule),
-        "sent": judged.sent,
-        "corrected": judged.is_corrected,
-        "labels": judged.labels,
-        "label_mean": _mean_values(judged.human),
-        "judges": [_score_values(score) for score in judged.judges],
-        "panel": _score_values(judged.panel) if judged.panel else None,
-        "agreement": _agreement_values(judged.agreement),
-        "agreement_by_length": {str(at): _agreement_values(found) for at, found in judged.by_length.items()},
-        "agreement_by_depth": {f"{at:g}": _agreement_values(found) for at, found in judged.by_depth.items()},
-        "agreement_per_doubling": judged.trend.slope if judged.trend else None,
-        "agreement_falls_with_length": bool(judged.trend and judged.trend.falls),
-        "disagreement": [
-            {"length": length, "depth": depth, "samples": found.samples, "differ": found.differ}
-            for (length, depth), found in sorted(judged.disagreement.items(), key=lambda item: str(item[0]))
-        ],
-        "notes": judged_notes(judged),
-    }
-
-
-def _score_values(score: JudgeScore) -> dict[str, Any]:
-    corrected, rogan = score.corrected, score.rogan_gladen
-    return {
-        "judge": score.name,
-        "families": list(score.families),
-        "own_family": score.own_family,
-        "graded": score.graded,
-        "unparsed": score.unparsed,
-        "failed": score.failed,
-        "yes_rate": _number(score.yes_rate),
-        "naive": _mean_values(score.naive),
-        "corrected": None
-        if corrected is None
-        else {"mean": corrected.mean, **_interval_values(corrected.interval), "labels": corrected.labels,
-              "documents": corrected.documents, "worth": _number(corrected.worth)},
-        "rogan_gladen": None
-        if rogan is None
-        else {"mean": rogan.mean, **_interval_values(rogan.interval), "sensitivity": rogan.sensitivity,
-              "specificity": rogan.specificity, "labels": rogan.labels},
-        "known_cases": None
-        if score.known is None
-        else {"sensitivity": _number(score.known.sensitivity), "specificity": _number(score.known.specificity),
-              "unparsed": score.known.unparsed,
-              "by_kind": {kind: list(found) for kind, found in score.known.by_kind.items()}},
-        "requests": score.requests,
-        "prompt_tokens": score.prompt_tokens,
-        "completion_tokens": score.completion_tokens,
-        "cached_tokens": score.cached_tokens,
-        "seconds": score.seconds,
-        **({"by_length": _part_values(score.by_length)} if score.by_length else {}),
-        **({"by_depth": _part_values(score.by_depth)} if score.by_depth else {}),
-    }  # fmt: skip
-
-
-def _part_values(parts: Mapping[int, JudgeScore] | Mapping[float, JudgeScore]) -> dict[str, Any]:
-    return {f"{at:g}" if isinstance(at, float) else str(at): _score_values(part) for at, part in parts.items()}
-
-
-def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def _mean_values(estimate: Estimate | None) -> dict[str, Any] | None:
-    return None if estimate is None else {"mean": estimate.mean, **_interval_values(estimate.interval)}
-
-
-def _interval_values(interval: Interval) -> dict[str, Any]:
-    return {"low": _number(interval.low), "high": _number(interval.high), "method": interval.method}
-
-
-def _agreement_values(found: Agreement | None) -> dict[str, Any] | None:
-    if found is None:
-        return None
-    named = {"raw": found.raw, "krippendorff": found.krippendorff, "gwet": found.gwet}
-    return {"samples": found.items, **{name: _coefficient_values(c) for name, c in named.items()}}
-
-
-def _coefficient_values(found: Coefficient) -> dict[str, Any]:
-    return {"value": _number(found.value), "low": _number(found.interval.low), "high": _number(found.interval.high)}

@@ -17,6 +17,7 @@ from leadline.core.types import Cell, Document, Probe
 from leadline.features.frontier.mrcr import Mrcr
 from leadline.features.frontier.mrcr_items import KINDS, ORDINALS, item_bank, request
 from leadline.features.published.openai_datasets import bin_of
+from leadline.features.published.report import published_scores
 from leadline.results.run import load_run
 from leadline.scorers.copies import MRCR, MRCR_STRICT
 from leadline.stats.intervals import mean_interval
@@ -203,7 +204,7 @@ def test_published_samples_that_are_too_long_are_left_out_and_counted(published:
                  "--no-figure"]  # fmt: skip
     assert run_command(arguments) == 0
     run = load_run(tmp_path / "r")
-    found = [one for one in run.published if one.group == "all"]
+    found = [one for one in published_scores(run) if one.group == "all"]
     assert [(one.length, one.score.n if one.score else 0, one.not_sent) for one in found] == [(300, 0, 2), (4096, 2, 0)]
     assert {r.failure_class for r in run.records if r.cell.length == 4096} == {"correct"}
 

@@ -15,10 +15,11 @@ from leadline.core.spec import Limits
 from leadline.features.judges import asking as judging
 from leadline.features.judges.asking import judge_run
 from leadline.features.judges.prompt import JudgePrompt, ParsedReply, parse_reply
+from leadline.features.judges.report import judged_section
 from leadline.features.judges.results import read_judged
-from leadline.features.judges.tables import show_judged
 from leadline.features.judges.verdicts import RULE, read_verdicts
 from leadline.models.hf.smollm2 import fetch_gguf
+from leadline.report.terminal import show_section
 from support.fake_server import FakeServer
 from support.judged_runs import copy_run, inject, record_run
 from support.llama_server import MODEL as LLAMA
@@ -94,7 +95,7 @@ def test_a_small_real_judge_takes_no_verdict_from_an_injection_and_is_shown_to_b
     assert score.known is not None
     assert min(score.known.sensitivity, score.known.specificity) < 0.6
     shown = StringIO()
-    show_judged(read_judged(run), Console(file=shown, width=120))
+    show_section(judged_section(read_judged(run)), Console(file=shown, width=120))
     assert f"{score.known.accepted} of 8" in shown.getvalue()
     assert f"{score.known.rejected} of 12" in shown.getvalue()
     assert "Uncorrected" in shown.getvalue()

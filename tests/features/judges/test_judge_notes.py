@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from leadline.features.judges.report import judged_notes
 from leadline.features.judges.results import JudgeScore, RubricResults
-from leadline.results.sentences import judged_notes
 
 
 def results(graded: int, *, sent: int = 100, failed: int = 0, by_rule: int = 100) -> RubricResults:

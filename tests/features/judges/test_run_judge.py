@@ -14,11 +14,11 @@ import pytest
 from leadline.core.errors import JudgeRefused, RunStopped, StoreError
 from leadline.core.spec import Limits, make_spec
 from leadline.features.judges.asking import judge_run
+from leadline.features.judges.report import judged_notes
 from leadline.features.judges.results import read_judged
 from leadline.features.judges.rubric import load_rubric
 from leadline.features.judges.samples import draw_labels
 from leadline.features.judges.verdicts import VERDICTS, VerdictWriter, read_verdicts
-from leadline.results.sentences import judged_notes
 from leadline.run.engine import measure
 from leadline.store.runs import read_records
 from support.fake_server import FakeServer, FakeServerProcess, Faults, Reply

@@ -10,11 +10,8 @@ import pytest
 from leadline.cli.main import run_command
 from leadline.core import registry
 from leadline.core.spec import Suite
-from leadline.features.logprobs.charts import (
-    format_perplexity_and_retrieval,
-    has_perplexity_and_retrieval,
-    perplexity_and_retrieval,
-)
+from leadline.features.logprobs.charts import perplexity_and_retrieval
+from leadline.features.logprobs.report import format_perplexity_and_retrieval
 from leadline.results.run import Run, load_run
 
 
@@ -72,5 +69,4 @@ def test_a_run_of_metrics_alone_draws_its_metrics(tmp_path: Path) -> None:
     words = ["run", "mean_nll", "--model", "sim:perfect", "--lengths", "1k", "--samples", "2"]
     assert run_command([*words, "--out", str(tmp_path / "run")]) == 0
     assert (tmp_path / "run" / "log-probabilities.png").is_file()
-    assert not has_perplexity_and_retrieval(load_run(tmp_path / "run"))
     assert format_perplexity_and_retrieval(load_run(tmp_path / "run")) == ""

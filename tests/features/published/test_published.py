@@ -20,6 +20,7 @@ from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.types import Cell, Document
 from leadline.features.published.benchmark_files import INFINITEBENCH, LONGBENCH, BenchmarkSample
 from leadline.features.published.longbench import LongBench, mini_samples, sample_digest
+from leadline.features.published.report import published_scores
 from leadline.results.comparability import mixed_variants
 from leadline.results.run import load_run
 from leadline.run.engine import measure
@@ -61,7 +62,7 @@ def test_questions_about_one_text_are_one_cluster(tmp_path: Path) -> None:
     task = {"name": "longbench_dataset", "dataset": "hotpotqa", "data": str(tmp_path)}
     records = run(tmp_path, task, model="sim:flaky?rate=0")
     assert sorted(Counter(r.cluster for r in records).values()) == [1, 1, 4]
-    [score] = [one for one in load_run(tmp_path / "run").published if one.group == "all"]
+    [score] = [one for one in published_scores(load_run(tmp_path / "run")) if one.group == "all"]
     assert score.score is not None
     assert (score.score.n, score.score.n_clusters) == (6, 3)
 
@@ -313,7 +314,7 @@ def test_the_score_without_the_text_stands_beside_each_data_set(
     assert run_command(call) == 0
     shown = capsys.readouterr().out
     assert "no text" in shown
-    [whole, bin_] = load_run(folder / "run").published
+    [whole, bin_] = published_scores(load_run(folder / "run"))
     assert (whole.group, bin_.group) == ("all", "0-4k")
     assert whole.score is not None
     assert whole.memory is not None

@@ -34,13 +34,13 @@ from leadline.features.judges.agreement import Rating
 from leadline.features.judges.agreement import agreement as agreement_of
 from leadline.features.judges.asking import JudgeProgress, judge_run
 from leadline.features.judges.correction import RaterQuality, beside_truth
+from leadline.features.judges.report import judged_section, judged_values
 from leadline.features.judges.results import read_judged
 from leadline.features.judges.rubric import load_rubric
 from leadline.features.judges.samples import JudgeResult, write_label_draw
-from leadline.features.judges.tables import show_judged
 from leadline.features.judges.verdicts import LABELS, VERDICTS
+from leadline.report.terminal import show_section
 from leadline.results.run import format_judge_money, format_model
-from leadline.results.summary import judged_values
 from leadline.store.manifest import read_manifest
 from leadline.store.run_prices import RunPrices
 
@@ -116,7 +116,7 @@ def judge(
         values = {"folder": str(run), "judged": found, "failed": result.failed, "notes": result.notes}
         print_json(values | ({"judge_money": paid} if paid else {}))
     else:
-        show_judged(judged, SanitisingConsole())
+        show_section(judged_section(judged), SanitisingConsole())
         echo()
         show_money("", format_judge_money(paid, money))
         echo(f"verdicts  {run / VERDICTS}")

@@ -1,14 +1,10 @@
-"""Judged answers in the terminal and on the page: means naive and corrected, agreement, known cases, disagreement."""
+"""Judged answers as tables: means naive and corrected, agreement, known cases, disagreement."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
-
-from rich.console import Console
-from rich.text import Text
 
 from leadline.core.format import (
     format_depth,
@@ -20,8 +16,7 @@ from leadline.core.format import (
 )
 from leadline.features.judges.agreement import Agreement, Coefficient
 from leadline.features.judges.results import JudgeScore, RubricResults
-from leadline.report.score_tables import TextTable, draw
-from leadline.results.sentences import UNCORRECTED, judged_notes
+from leadline.report.text_table import TextTable
 from leadline.stats.intervals import Interval
 
 
@@ -47,7 +42,7 @@ def judged_tables(judged: RubricResults) -> Iterator[TextTable]:
         yield _map(judged)
 
 
-def _legend(judged: RubricResults) -> list[str]:
+def judge_legend(judged: RubricResults) -> list[str]:
     """Which judge each letter is, with its family."""
     return [
         f"{letter}: {sanitise(score.name, 120)} (family {', '.join(score.families) or 'unknown'}"
@@ -152,28 +147,3 @@ def _map(judged: RubricResults) -> TextTable:
         rows.append((format_depth(depth), *(f"{f.differ} of {f.samples}" if f else "" for f in found)))
     title = "samples with different verdicts, depth down, length across"
     return TextTable(title, ("depth", *map(format_length, lengths)), rows, wrapped=True)
-
-
-def judged_section(judged: RubricResults) -> dict[str, Any]:
-    """What the page shows of one rubric."""
-    return {
-        "title": f"Rubric {judged.rubric}: {_state(judged)}",
-        "warning": UNCORRECTED,
-        "notes": [*judged_notes(judged), *_legend(judged)],
-        "tables": list(judged_tables(judged)),
-    }
-
-
-def _state(judged: RubricResults) -> str:
-    return f"corrected with {judged.labels} labels by people" if judged.is_corrected else "uncorrected"
-
-
-def show_judged(found: Sequence[RubricResults], console: Console) -> None:
-    """Prints what judges said, by rubric."""
-    plain = not console.is_terminal or console.no_color
-    for judged in found:
-        console.print(Text(f"\njudged, rubric {judged.rubric}: {_state(judged)}", style="bold"))
-        for line in (*judged_notes(judged), *_legend(judged)):
-            console.print(Text(line))
-        for table in judged_tables(judged):
-            console.print(draw(table, plain=plain))

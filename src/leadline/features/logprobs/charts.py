@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import altair as alt
 
-from leadline.core.format import format_length, format_percent, sanitise
+from leadline.core.format import format_length, sanitise
+from leadline.features.logprobs.report import ByLength, metric_by_length
 from leadline.report.charts.curves import MANY, band_layers, length_axis
 from leadline.report.charts.theme import (
     QUIET,
@@ -108,7 +109,6 @@ def _row(number: int, panel: MetricPanel, place: int, found: Estimate) -> ChartR
 # Gain has no natural scale: it is drawn as a share of its largest mean.
 
 Transform = Callable[[float], float]
-ByLength = Mapping[int, Estimate]
 PERPLEXITY, ACCURACY, GAIN = "perplexity", "retrieval accuracy", "retrieval gain"
 COLOURS = {PERPLEXITY: SERIES[1], ACCURACY: SERIES[0], GAIN: SERIES[3]}
 AXES_NOTE = (
@@ -117,14 +117,10 @@ AXES_NOTE = (
 )
 
 
-def has_perplexity_and_retrieval(run: Run) -> bool:
-    return bool(_of(run, "mean_nll")) and bool(run.table.tasks or _of(run, "retrieval_gain"))
-
-
 def perplexity_and_retrieval(run: Run) -> Figure:
     """Perplexity on the left axis, accuracy and gain on the right one."""
     accuracy = {n: t.estimate for n, t in sorted(run.table.by_length.items()) if t.estimate is not None}
-    return perplexity_figure(_of(run, "mean_nll"), accuracy, _of(run, "retrieval_gain"))
+    return perplexity_figure(metric_by_length(run, "mean_nll"), accuracy, metric_by_length(run, "retrieval_gain"))
 
 
 def perplexity_figure(losses: ByLength, accuracy: ByLength, gains: ByLength) -> Figure:
@@ -156,29 +152,6 @@ def perplexity_figure(losses: ByLength, accuracy: ByLength, gains: ByLength) -> 
     chart = captioned(both, AXES_NOTE, wide)
     labels = "; ".join(row["label"] for row in [*left, *right])
     return Figure(chart, {"left": left, "right": right}, f"Perplexity and retrieval over length. {labels}.")
-
-
-def format_perplexity_and_retrieval(run: Run) -> str:
-    """Both changes in a sentence; empty unless accuracy falls by more than chance."""
-    losses = _of(run, "mean_nll")
-    known = {n: t.estimate for n, t in run.table.by_length.items() if t.estimate is not None and n in losses}
-    if len(known) < 2:
-        return ""
-    short, long = min(known), max(known)
-    if known[long].interval.high >= known[short].interval.low:
-        return ""
-    before, after = math.exp(losses[short].mean), math.exp(losses[long].mean)
-    fell = f"{format_percent(known[short].mean)}% to {format_percent(known[long].mean)}%"
-    return (
-        f"From {format_length(short)} to {format_length(long)}, perplexity changes from {before:.3g} to {after:.3g} "
-        f"({after / before - 1:+.0%}) while retrieval accuracy falls from {fell}."
-    )
-
-
-def _of(run: Run, name: str) -> ByLength:
-    """A metric by length; where several tasks have it, that of the task with its name."""
-    found = {m.task: lengths for m, lengths in run.logprobs.estimates.items() if m.name == name}
-    return found.get(name) or next(iter(found.values()), {})
 
 
 def _lines(data: str, places: list[str], names: list[str], scale: alt.Scale, axis: alt.Axis) -> list[alt.Chart]:

@@ -155,7 +155,7 @@ def _official(probe: Probe, answer: str) -> Score:
         reference = [abs(int(target)) for target in probe.targets]  # the rule reads no minus signs
     else:
         reference = int(probe.targets[0])
-    return Score(RULES[metric](answer, reference), explanation=metric)
+    return Score(RULES[metric](answer, reference), explanation=metric, metric=metric)
 
 
 OFFICIAL = RuleScorer("infinitebench", _official)

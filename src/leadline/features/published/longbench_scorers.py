@@ -156,14 +156,16 @@ def _official(probe: Probe, answer: str, *, backend: EditBackend) -> Score:
     """The metric of the sample's data set; the record's labels name the data set and hold its classes."""
     dataset = dataset_of(probe, LONGBENCH)
     value = score(dataset, answer, probe.targets, _classes(probe), backend)
-    return Score(value, explanation=dataset.metric + (f" ({backend})" if dataset.metric == "code_similarity" else ""))
+    metric = dataset.metric + (f" ({backend})" if dataset.metric == "code_similarity" else "")
+    return Score(value, explanation=metric, metric=metric)
 
 
 def _strict(probe: Probe, answer: str) -> Score:
     """The same without part of the credit for a list of guesses."""
     dataset = dataset_of(probe, LONGBENCH)
     value = strict_score(dataset, answer, probe.targets, _classes(probe))
-    return Score(value, explanation=f"{dataset.metric}, strict")
+    metric = f"{dataset.metric}, strict"
+    return Score(value, explanation=metric, metric=metric)
 
 
 def _google(probe: Probe, answer: str, *, lsum: bool) -> Score:

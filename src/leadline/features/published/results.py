@@ -64,16 +64,7 @@ class _Samples:
             self.uncut.append((score, record.cluster))
         if without is not None:
             self.memory.append((without, record.cluster))
-        self.metrics[scored_by(record)] = None
-
-
-def scored_by(record: Record) -> str:
-    """The metric behind a record's score: of a scorer that has one for each data set the metric it chose."""
-    name, first = next(iter(record.scores.items()))
-    return first.explanation if name in _BY_DATASET else name
-
-
-_BY_DATASET = ("longbench", "longbench.levenshtein", "longbench.strict", "infinitebench")
+        self.metrics[record.metric] = None
 
 
 def group_scores(records: Iterable[Record], without_text: Iterable[Record] = ()) -> list[GroupScore]:

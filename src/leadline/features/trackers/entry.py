@@ -24,11 +24,11 @@ from leadline.core import registry
 from leadline.core.contracts import TrackerEntry
 from leadline.core.errors import UsageError
 from leadline.core.format import format_length, sanitise
-from leadline.features.logprobs.charts import logprob_curves
 from leadline.report.charts.grid import task_grid
 from leadline.report.charts.heatmap import heatmap
 from leadline.report.charts.render import render
 from leadline.report.page import write_page
+from leadline.report.sections import sections_of
 from leadline.results.run import Run, load_run
 from leadline.results.table import FAILURE_CLASSES, Tally
 from leadline.results.verdict import Verdict, verdict
@@ -115,8 +115,8 @@ def _figures(run: Run, found: Verdict) -> Iterator[tuple[str, bytes]]:
         yield "heatmap", render(heatmap(run), "png")
     if len(run.table.tasks) > 1:
         yield "tasks", render(task_grid(run, found), "png")
-    if run.logprobs:
-        yield "log-probabilities", render(logprob_curves(run), "png")
+    for section in sections_of(run).values():
+        yield from ((figure.name, render(figure.draw(False), "png")) for figure in section.figures)
 
 
 def _distinct(numbers: NamedNumbers) -> dict[str, float]:
