@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import logging
 import os
 import re
 import shutil
+import stat
 import tempfile
 import tomllib
 import zipfile
@@ -16,7 +18,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import msgspec
 
@@ -50,6 +52,36 @@ def read_bytes(path: Path, *, error: ErrorType = SourceError, fix: str = "") -> 
         return path.read_bytes()
     except (OSError, ValueError) as problem:  # ValueError: a name that no file can have
         raise error(f"cannot read the file: {_reason(problem)}", where=str(path), fix=fix) from None
+
+
+MAX_FILE_BYTES = 64 << 20
+"""Of the files of a run folder that are read at once; records are read line by line and have no bound."""
+
+
+def open_inside(path: Path) -> IO[bytes]:
+    """Opens a file of a run folder, which may be anyone's, without ever waiting: only a regular file, and no link that
+    leads out of the folder. Raises OSError otherwise; FileNotFoundError where nothing has this name."""
+    flags = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
+    real = Path(os.path.realpath(path))
+    if path.is_symlink() and not real.is_relative_to(os.path.realpath(path.parent)):
+        raise OSError(errno.EPERM, "it is a link out of its folder", str(path))
+    fd = os.open(real, flags)
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+        return open(fd, "rb")
+    except BaseException:
+        os.close(fd)
+        raise
+
+
+def read_inside(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
+    """A whole file of a run folder, as `open_inside` opens it. Raises OSError also for one that is too large."""
+    with open_inside(path) as file:
+        data = file.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        raise OSError(errno.EFBIG, f"it is larger than {max_bytes >> 20} MB", str(path))
+    return data
 
 
 def read_text(path: Path, *, error: ErrorType = SourceError, fix: str = "") -> str:

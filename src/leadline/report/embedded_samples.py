@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from leadline.core.files import read_inside
 from leadline.core.format import shorten
 from leadline.core.records import Completion, Failure, Record
 from leadline.results.table import FAILURE_CLASSES
@@ -38,7 +39,7 @@ class PromptExcerpts:
         if self._prompts is None or not record.targets:
             return ""
         try:
-            prompt = (self._prompts / f"{slug(record.cell.key)}.txt").read_text("utf-8", "replace")
+            prompt = read_inside(self._prompts / f"{slug(record.cell.key)}.txt").decode("utf-8", "replace")
         except OSError:
             return ""
         at = prompt.find(record.targets[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections import deque
@@ -12,13 +13,14 @@ from pathlib import Path
 import msgspec
 
 from leadline.core.errors import StoreError
+from leadline.core.files import open_inside
 from leadline.core.format import sanitise
 from leadline.core.records import Completion, Record
 from leadline.results.progress import RunProgress, RunStatus, SampleCounter, finished_if_whole, status_of
 from leadline.results.run import Run
 from leadline.results.table import format_place
 from leadline.store.manifest import read_manifest
-from leadline.store.runs import RECORDS, DecodeError, UnreadableLine, decode
+from leadline.store.runs import MAX_LINE_BYTES, RECORDS, DecodeError, UnreadableLine, decode
 
 CHUNK = 4 << 20
 """Bytes read at once, so that a large file is not held in memory twice."""
@@ -52,7 +54,7 @@ class RecordFollower:
 
     def read(self) -> Iterator[Record]:
         try:
-            with self.path.open("rb") as file:
+            with open_inside(self.path) as file:
                 yield from self._records(file.fileno())
         except FileNotFoundError:
             return
@@ -69,6 +71,8 @@ class RecordFollower:
         while data := os.pread(fd, size, self.offset):
             end = data.rfind(b"\n") + 1
             if not end and len(data) == size:  # a line longer than a chunk
+                if size >= MAX_LINE_BYTES:
+                    raise OSError(errno.EFBIG, f"line {self._lines + 1} is longer than {MAX_LINE_BYTES >> 20} MB")
                 size *= 2
                 continue
             for line in data[:end].splitlines(keepends=True):

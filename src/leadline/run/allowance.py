@@ -17,6 +17,7 @@ import msgspec
 
 from leadline.core.drafts import EXTRA_ALLOWANCE
 from leadline.core.errors import StoreError
+from leadline.core.files import read_inside
 from leadline.core.format import format_length
 from leadline.core.records import Completion, Record
 from leadline.core.types import Cell
@@ -162,11 +163,11 @@ def extra_allowance(record: Record) -> int:
 def read_allowances(folder: Path) -> Allowances:
     """What an earlier start of the run has found; empty if there was none."""
     path = folder / FILE
-    if not path.is_file():
-        return {}
     try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[int, int])
-    except (OSError, msgspec.DecodeError) as error:
+        return msgspec.json.decode(read_inside(path), type=dict[int, int])
+    except FileNotFoundError:
+        return {}
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise StoreError(f"the allowances cannot be read: {error}", where=str(path), fix="delete the file") from None
 
 

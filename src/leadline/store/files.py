@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
+import stat
 import threading
 import time
 from pathlib import Path
 
 from leadline.core.errors import LockedError, StoreError
+from leadline.core.files import read_inside
 
 SYNC_SECONDS = 0.1
 """The longest time before a line is synced to disk. Only a power failure can lose it, not a killed process."""
@@ -28,6 +31,15 @@ def replace_file(path: Path, data: bytes) -> None:
         raise StoreError(f"cannot write {path.name}: {error.strerror}", where=str(path)) from None
 
 
+def _open_regular(path: Path, flags: int) -> int:
+    """A descriptor of a regular file. A pipe or device under its name is an OSError, and is not waited for."""
+    fd = os.open(path, flags | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0), 0o644)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    return fd
+
+
 class AppendFile:
     """A file that grows by whole lines, from many threads.
 
@@ -38,7 +50,7 @@ class AppendFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            self._fd = _open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         except OSError as error:
             raise StoreError(f"cannot write {path.name}: {error.strerror}", where=str(path)) from None
         self._size = os.fstat(self._fd).st_size
@@ -154,7 +166,7 @@ def is_held(folder: Path) -> bool | None:
     try:
         import fcntl
 
-        fd = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+        fd = _open_regular(folder / LOCK, os.O_RDONLY)
     except FileNotFoundError:
         return False
     except (ImportError, OSError):
@@ -173,7 +185,7 @@ def is_held(folder: Path) -> bool | None:
 def machine_of(folder: Path) -> str:
     """The machine whose process wrote the run last, from the text of the lock file."""
     try:
-        return (folder / LOCK).read_text("utf-8", "replace").rpartition(" on ")[2].strip()
+        return read_inside(folder / LOCK, 1000).decode("utf-8", "replace").rpartition(" on ")[2].strip()
     except OSError:
         return ""
 
@@ -184,7 +196,7 @@ class Lock:
     def __init__(self, folder: Path, name: str = LOCK) -> None:
         self._path = folder / name
         try:
-            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._fd = _open_regular(self._path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise StoreError(f"cannot write to the run: {error.strerror}", where=str(folder)) from None
         try:

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import msgspec
 
 from leadline.core.errors import OtherRunError, StoreError
-from leadline.core.files import decode_json, read_bytes
+from leadline.core.files import decode_json, read_inside
 from leadline.core.secrets import redact
 from leadline.core.spec import MAX_DEPTHS, MAX_LENGTH, MAX_SAMPLES
 
@@ -127,9 +127,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST
-    if not path.is_file() and not path.is_symlink() and not path.is_dir():
+    if not os.path.lexists(path):
         raise StoreError(f"{folder} holds no run", where=str(path), fix=_where_runs_are(folder))
-    data = read_bytes(path, error=StoreError)
+    try:
+        data = read_inside(path)
+    except OSError as problem:
+        raise StoreError(f"cannot read the manifest: {problem.strerror}", where=str(path)) from None
     manifest = decode_json(data, Manifest, str(path), what=_DAMAGED, error=StoreError, fix=_DAMAGED_FIX)
     if manifest.version > VERSION:
         raise StoreError(
@@ -222,7 +225,7 @@ def refuse_other_run(there: Manifest, here: Manifest, folder: Path) -> None:
     changed = {d.split(".")[1] for d in differences if d.startswith("fingerprints.")}
     if changed == {"scorer"}:
         own = " --trust" if any(".code " in d for d in differences) else ""  # a scorer in a file of the user's
-        fix = f"grade the saved answers again with `leadline rescore {folder}{own}`, or choose another folder with --out"
+        fix = f"grade the saved answers again with `leadline rescore {folder}{own}`, or choose another --out"
     raise OtherRunError(f"the folder holds a run with another identity: {shown}{more}", where=str(folder), fix=fix)
 
 

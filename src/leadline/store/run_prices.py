@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from leadline.core.errors import SourceError, UsageError
+from leadline.core.files import read_inside
 from leadline.features.judges.verdicts import RULE, every_verdict
 from leadline.store.files import replace_file
 from leadline.store.prices import Tariff, tariff_of
@@ -64,11 +65,11 @@ def save_prices(folder: Path, tariffs: Mapping[str, Tariff]) -> None:
 def saved_prices(folder: Path) -> dict[str, Tariff]:
     """Those that the run was made with; empty if it was made without."""
     path = folder / SAVED
-    if not path.is_file():
-        return {}
     try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, Tariff])
-    except (OSError, msgspec.DecodeError) as error:
+        return msgspec.json.decode(read_inside(path), type=dict[str, Tariff])
+    except FileNotFoundError:
+        return {}
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise SourceError(f"the saved prices cannot be read: {error}", where=str(path), fix="delete the file") from None
 
 

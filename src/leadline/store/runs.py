@@ -14,7 +14,9 @@ again.
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator
@@ -25,6 +27,7 @@ from typing import IO, Any, NamedTuple
 import msgspec
 
 from leadline.core.errors import OtherRunError, StoreError, UnreadableRecord
+from leadline.core.files import open_inside
 from leadline.core.records import Record
 from leadline.core.types import Cell
 from leadline.store.files import LOCK, AppendFile, Lock, replace_file
@@ -70,6 +73,8 @@ def _well_formed(value: Any) -> Any:
 
 
 RECORDS = "records.jsonl"
+MAX_LINE_BYTES = 256 << 20
+"""A longer line is no record: such a file is refused before it fills the memory."""
 PROMPTS = "prompts"
 RESCORING = "rescoring"
 
@@ -121,7 +126,7 @@ def _opened(folder: Path | str) -> Iterator[IO[bytes]]:
     """The file of records; an empty one where there is none yet."""
     path = Path(folder) / RECORDS
     try:
-        with path.open("rb") if path.exists() else io.BytesIO() as file:
+        with open_inside(path) if os.path.lexists(path) else io.BytesIO() as file:
             yield file
     except OSError as error:
         raise StoreError(f"cannot read the records: {error.strerror}", where=str(path)) from None
@@ -133,7 +138,9 @@ def _lines(
     """Every line with its offset and its record; None if it has none. A last line without its line break is
     incomplete, others are added to `unreadable`."""
     start = 0
-    for number, line in enumerate(file, 1):
+    for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_BYTES), b""), 1):
+        if len(line) == MAX_LINE_BYTES:
+            raise OSError(errno.EFBIG, f"line {number} is longer than {MAX_LINE_BYTES >> 20} MB")
         record = None
         try:
             record = decode(line)

@@ -17,7 +17,7 @@ from typing import Literal
 import msgspec
 
 from leadline.core.errors import StoreError, UsageError
-from leadline.core.files import MAX_FIELD
+from leadline.core.files import MAX_FIELD, read_inside
 from leadline.core.seeds import digest
 from leadline.core.types import Cell
 from leadline.store.files import AppendFile, Lock, replace_file
@@ -27,6 +27,7 @@ VERDICTS = "verdicts.jsonl"
 VERDICTS_LOCK = "verdicts.lock"
 LABELS = "labels.csv"
 DRAW = "labels.draw.json"
+MAX_VERDICT_BYTES = 1 << 30
 RULE = "rule"
 """The name of the judge on verdicts that a rule gave."""
 
@@ -92,7 +93,7 @@ def every_verdict(folder: Path | str) -> Iterator[JudgeVerdict]:
     """All that were written, also those that a later one replaced."""
     path = Path(folder) / VERDICTS
     try:
-        data = path.read_bytes()
+        data = read_inside(path, MAX_VERDICT_BYTES)
     except FileNotFoundError:
         return
     except OSError as error:
@@ -111,7 +112,7 @@ class VerdictWriter:
         self._lock = Lock(folder, VERDICTS_LOCK)
         try:
             self._file = AppendFile(folder / VERDICTS)
-            data = self._file.path.read_bytes()
+            data = read_inside(self._file.path, MAX_VERDICT_BYTES)
             self._file.cut(data.rfind(b"\n") + 1)
             self.kept = read_verdicts(folder)
         except BaseException:
@@ -174,7 +175,7 @@ def write_labels(folder: Path, rows: Sequence[Mapping[str, str]]) -> Path:
 def read_label_rows(path: Path) -> list[dict[str, str]]:
     """The rows of a file of labels. `id` and `label` are needed, other columns may be missing."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = (read_inside(path) if path.name == LABELS else path.read_bytes()).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(f"cannot read the labels: {why}", where=str(path), fix="write one with --label 40") from None
@@ -207,6 +208,6 @@ def write_draw(folder: Path, draw: LabelStrata) -> None:
 
 def read_draw(folder: Path) -> LabelStrata | None:
     try:
-        return msgspec.json.decode((folder / DRAW).read_bytes(), type=LabelStrata)
-    except (OSError, msgspec.DecodeError):
+        return msgspec.json.decode(read_inside(folder / DRAW), type=LabelStrata)
+    except (OSError, *DecodeError):
         return None
