@@ -6,6 +6,7 @@
 # make docs       build the documentation site into site/
 # make bench      the measurements of docs/performance.md
 # make setup      the environment of `make test`, without running anything
+# make lock       the newest versions into constraints.txt, from which all of the above install
 
 PYTHON ?= python3
 VENV := .venv
@@ -13,10 +14,13 @@ BIN := $(VENV)/bin
 DEMO := $(VENV)/.installed-demo
 STAMP := $(VENV)/.installed
 DOCS := $(VENV)/.installed-docs
+CONSTRAINTS ?= constraints.txt
+TORCH ?= torch==2.13.0
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
+INSTALL = $(PIP) install --constraint $(CONSTRAINTS)
 EXTRAS := hf,view,tiktoken,frames,mlflow,tensorboard,wandb,dev
 
-.PHONY: setup demo lint types test test-slow test-real coverage docs bench clean
+.PHONY: setup demo lint types test test-slow test-real coverage docs bench lock clean
 .DEFAULT_GOAL := test
 
 setup: $(STAMP)
@@ -28,22 +32,31 @@ $(BIN)/python:
 
 # torch first and by this exact version: any other requirement may pull in gigabytes of CUDA packages.
 # --no-compile: Python compiles the few modules that the demo imports instead of all 15,000.
-$(DEMO): pyproject.toml | $(BIN)/python
+# --no-build-isolation: an isolated build would take the newest setuptools instead of the locked one.
+$(DEMO): pyproject.toml $(CONSTRAINTS) | $(BIN)/python
 	@echo "installing what the demo needs (a minute or two the first time)"
-	@$(PIP) install --no-compile "torch==2.13.0"
-	@$(PIP) install --no-compile -e ".[hf]"
+	@$(INSTALL) --no-compile setuptools "$(TORCH)"
+	@$(INSTALL) --no-compile --no-build-isolation -e ".[hf]"
 	@touch $@
 
-$(STAMP): pyproject.toml | $(BIN)/python
+$(STAMP): pyproject.toml $(CONSTRAINTS) | $(BIN)/python
 	@echo "installing everything (a few minutes the first time)"
-	@$(PIP) install "torch==2.13.0"
-	@$(PIP) install -e ".[$(EXTRAS)]"
+	@$(INSTALL) setuptools "$(TORCH)"
+	@$(INSTALL) --no-build-isolation -e ".[$(EXTRAS)]"
 	@$(BIN)/python tests/support/chromium.py
 	@touch $(DEMO) $@
 
-$(DOCS): pyproject.toml | $(BIN)/python
-	@$(PIP) install -e ".[docs]"
+$(DOCS): pyproject.toml $(CONSTRAINTS) | $(BIN)/python
+	@$(INSTALL) setuptools
+	@$(INSTALL) --no-build-isolation -e ".[docs]"
 	@touch $@
+
+lowest.txt: pyproject.toml
+	@$(PYTHON) .ci/versions.py lowest > $@
+
+lock: | $(BIN)/python
+	@$(BIN)/python .ci/versions.py lock > constraints.new
+	@mv constraints.new constraints.txt
 
 demo: $(DEMO)
 	@$(BIN)/leadline demo
@@ -62,7 +75,7 @@ test-slow: setup
 	@$(BIN)/pytest -m "slow and not real" -n auto
 
 test-real: setup
-	@$(PIP) install -e ".[ray]"
+	@$(INSTALL) --no-build-isolation -e ".[ray]"
 	@OMP_NUM_THREADS=$$(getconf _NPROCESSORS_ONLN) $(BIN)/pytest -m real
 
 coverage: setup
@@ -73,8 +86,8 @@ docs: $(DOCS)
 	@echo "site/index.html"
 
 bench: setup
-	@$(PIP) install -e ".[bench]"
+	@$(INSTALL) --no-build-isolation -e ".[bench]"
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage coverage.xml build dist site
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage coverage.xml build dist site lowest.txt

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,24 @@ sys.dont_write_bytecode = False
 # Hypothesis fails an example after 200 ms by default; on a busy machine any example can take that long.
 settings.register_profile("leadline", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("leadline")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks cases as slow that `quick_cases(2, name=("niah", "kv"))` leaves out: of its test, only those cases stay
+    quick that have one of the values given for each named argument, and of these only the first two."""
+    kept: Counter[str] = Counter()
+    for item in items:
+        marker = item.get_closest_marker("quick_cases")
+        if marker is None:
+            continue
+        arguments: dict[str, object] = item.callspec.params  # type: ignore[attr-defined]
+        test = item.nodeid.partition("[")[0]
+        most = marker.args[0] if marker.args else sys.maxsize
+        if all(arguments[name] in values for name, values in marker.kwargs.items()) and kept[test] < most:
+            kept[test] += 1
+        else:
+            item.add_marker("slow")
 
 
 @pytest.fixture

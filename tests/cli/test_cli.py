@@ -55,6 +55,7 @@ def test_a_run_shows_counts_receipts_and_its_folder(say: Say) -> None:
     assert "resuming: 6 of 6 samples have an answer" in again.err
 
 
+@pytest.mark.slow
 def test_the_folder_of_a_suite_has_its_name_and_one_named_after_its_first_task_is_continued(say: Say) -> None:
     suite = ("ruler-quick", "--model", "sim:perfect", "--lengths", "512,1k", "--samples", "1", "--depths", "1")
     planned = json.loads(say("plan", *suite, "--json").out)["folder"]
@@ -334,6 +335,7 @@ def test_the_program_has_exit_codes_a_version_and_accepts_debug_anywhere() -> No
     assert version.stdout.strip() == leadline.__version__
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [("report", "run"), (*RUN[:-1], "--lengths", "1k", "--out", "run")])
 def test_files_are_written_although_the_reader_of_stdout_has_gone(say: Say, command: tuple[str, ...]) -> None:
     assert say(*RUN, "--lengths", "1k", "--out", "run").code == 0

@@ -205,6 +205,7 @@ def prompts_of(server: FakeServer) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_engines_that_read_the_same_text_are_compared_without_a_warning(
     engines: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -22,6 +22,7 @@ CALLS = 40
 """In each of the parts below; `python tests/support/fuzz.py 5000` makes more."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", [1, 2])
 def test_fuzzed_calls_end_in_a_result_or_in_what_where_and_fix(part: int, tmp_path: Path) -> None:
     good = good_files(tmp_path / "good")
@@ -156,6 +157,7 @@ def test_a_run_with_more_workers_than_the_process_may_have_uses_fewer_and_says_s
         assert server.peak_in_flight < 256
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [["run", "niah", "--model", "sim:cliff?tokenizer=bytes"], ["report"]])
 def test_a_figure_that_the_memory_limit_forbids_is_a_note_after_the_table(words: list[str], tmp_path: Path) -> None:
     folder = tmp_path / "run"
@@ -189,6 +191,7 @@ def _damage(file: Path, kind: str) -> None:
 DAMAGES = ("empty", "garbage", "cut", "one byte", "a folder")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [0, 2])
 def test_a_damaged_cache_file_is_named_and_made_anew(
     first: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

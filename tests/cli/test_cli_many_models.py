@@ -51,6 +51,7 @@ def test_a_spec_with_a_list_of_models_gives_a_run_for_each_and_one_page(measured
     assert plain.name == ""
 
 
+@pytest.mark.slow
 def test_the_common_folder_of_a_suite_has_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -137,6 +138,7 @@ def test_shards_are_merged_into_a_submission_whatever_its_name(measured: Path, t
     assert [entry.name for entry in read_submission(submission).entries] == ["sim:perfect", "short sight"]
 
 
+@pytest.mark.slow
 def test_a_plan_of_a_list_is_a_plan_of_each_and_of_all(
     measured: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -191,6 +193,7 @@ def test_a_spec_is_refused_as_a_list_of_models(tmp_path: Path, capsys: pytest.Ca
     assert "a list of models must contain nothing else" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_submission_is_written_for_the_list_of_a_spec(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spec = write(tmp_path, LIST + ASKED)
     file = tmp_path / "scores" / "submission.json"

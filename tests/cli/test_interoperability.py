@@ -327,6 +327,7 @@ DRAWN = [
 ]  # fmt: skip
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("task", DRAWN)
 def test_training_prompts_share_no_answer_with_test_prompts(say: Say, tmp_path: Path, task: str) -> None:
     """Answers, and whatever else of the vocabulary the questions name, are on one side of the split only."""

@@ -34,6 +34,7 @@ def test_help_and_version_import_no_command_and_no_library() -> None:
         assert not imported(argument) & (LIBRARIES | modules), argument
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("arguments", [["tasks"], ["models"], ["suites"], ["run", "--help"], ["plan", "--help"]])
 def test_lists_and_the_help_of_a_run_import_nothing_heavy(arguments: list[str]) -> None:
     assert not imported(*arguments) & (HEAVY | {"tokenizers"})

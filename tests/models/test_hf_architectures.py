@@ -20,6 +20,7 @@ CLOSINGS = [random_ids(i, n) for i, n in enumerate([5, 0, 7, 4, 30, 12])]
 NEW = 4
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_one_reading_gives_the_answers_and_log_probs_of_the_plain_path(name: str) -> None:
     model = architecture(name)

@@ -34,6 +34,7 @@ def spread(family: str, folder: Path) -> Any:
     return accelerate.dispatch_model(model, {**rest, **layers}, main_device="cpu", offload_dir=folder)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("family", ["llama", "gemma3", "lfm2"])
 def test_a_model_spread_over_places_is_read_once_with_the_answers_of_the_whole_one(family: str, tmp_path: Path) -> None:
     model = spread(family, tmp_path)

@@ -48,6 +48,7 @@ def assert_same(left: Path, right: Path, within: float) -> None:
         assert one[key] == pytest.approx(other[key], abs=within)
 
 
+@pytest.mark.slow
 def test_shared_separate_and_nested_passes_give_the_same_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, texts: str
 ) -> None:

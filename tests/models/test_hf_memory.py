@@ -200,6 +200,7 @@ def test_a_million_tokens_of_gemma_are_planned_with_the_windows_that_rows_share(
     assert found.cache / GIB == pytest.approx(20 + 29 * 11 * 4 / 1024, abs=0.01)
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("fp8", [False, True])
 @pytest.mark.parametrize("name", ["gemma3", "gpt_oss", "mistral", "llama", "deepseek_v3"])
 def test_the_planned_cache_is_the_real_one(name: str, fp8: bool) -> None:
@@ -221,6 +222,7 @@ def test_the_planned_cache_is_the_real_one(name: str, fp8: bool) -> None:
         engine.close()
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("fp8", [False, True])
 @pytest.mark.parametrize("name", ["llama", "gemma3"])
 @pytest.mark.parametrize("cuts", [(30, 200, 900), tuple(range(100, 901, 50))])

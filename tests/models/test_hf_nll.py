@@ -35,6 +35,7 @@ def nats_by_hand(model: Any, ids: Any, tokens: range) -> list[float]:
     return [float(-logits[t - 1].log_softmax(-1)[int(ids[t])]) for t in tokens]
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("family", ["llama", "gpt_neox", "granite", "gemma3", "mamba"])
 def test_nll_equals_that_of_separate_full_passes(family: str) -> None:
     model = tiny(family)

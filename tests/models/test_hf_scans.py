@@ -50,6 +50,7 @@ def plain(model: Any) -> list[Any]:
     return [generate_plain(model, prompt, 4, [STOP]) for prompt in prompts]
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("limit", [1 << 30, 2000 * KIB, 600 * KIB])
 @pytest.mark.parametrize("family", ["mamba2", "granite_hybrid", "falcon_h1", "qwen3_next"])
 def test_a_pass_holds_no_more_than_the_limit(family: str, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,6 +69,7 @@ def test_a_pass_holds_no_more_than_the_limit(family: str, limit: int, monkeypatc
     assert found == plain(model)
 
 
+@pytest.mark.slow
 def test_where_a_scan_holds_a_state_for_every_pair_of_tokens_its_chunks_get_smaller(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

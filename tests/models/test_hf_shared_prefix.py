@@ -27,6 +27,7 @@ def logits_alone(model: Any, ids: Any) -> Any:
         return model(input_ids=torch.tensor(ids.astype(np.int64))[None]).logits[0, -1]
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_probe_answers_as_if_asked_alone(family: str) -> None:
     model = tiny(family)
@@ -39,6 +40,7 @@ def test_every_probe_answers_as_if_asked_alone(family: str) -> None:
         assert answers[i] == generate_plain(model, np.concatenate([DOCUMENT[:cut], closing]), 6, [STOP])
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_logits_after_a_shared_prefix_equal_those_of_the_whole_prompt(family: str) -> None:
     model = tiny(family)

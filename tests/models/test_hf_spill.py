@@ -55,6 +55,7 @@ def no_garbage_collection() -> Iterator[None]:
     gc.enable()
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.usefixtures("no_garbage_collection")
 @pytest.mark.parametrize("name", ["llama", "gemma3", "qwen3_next"])
 def test_closing_an_engine_frees_the_kv_cache_at_once(name: str) -> None:
@@ -68,6 +69,7 @@ def test_closing_an_engine_frees_the_kv_cache_at_once(name: str) -> None:
     assert alive() is None
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("room", [nothing_resident, one_layer_resident])
 @pytest.mark.parametrize("name", ["llama", "gemma3", "gpt_oss", "deepseek_v3"])
 def test_spilled_and_windowed_stores_are_equal_to_the_resident_one_bit_by_bit(name: str, room: Any) -> None:

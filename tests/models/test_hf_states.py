@@ -39,6 +39,7 @@ def test_a_record_says_that_a_models_own_cache_was_used_and_why(family: str) -> 
     assert ("one reading for each cut" in one.notes[0]) == (family == "mamba")
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("family", ["mamba2", "lfm2", "bloom", "gptj"])
 def test_a_document_with_the_same_beginning_is_read_from_a_kept_cut(family: str) -> None:
     engine = Engine(tiny(family), [STOP], chunk=32)

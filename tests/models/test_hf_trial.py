@@ -25,6 +25,7 @@ from support.architectures import ARCHITECTURES, architecture, in_bfloat16, with
 from support.tiny_models import OWN_CACHE, random_ids  # noqa: E402
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_every_architecture_is_read_once_in_bfloat16_too(name: str) -> None:
     model = in_bfloat16(name)
@@ -36,6 +37,7 @@ def test_every_architecture_is_read_once_in_bfloat16_too(name: str) -> None:
     assert all(after[key].dtype == value.dtype and torch.equal(after[key], value) for key, value in before.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gpt_oss", "glm4_moe", "mixtral", "qwen3_moe"])
 def test_routers_that_choose_other_experts_are_not_mistaken_for_a_fault(name: str) -> None:
     model = with_many_experts(name)
@@ -116,6 +118,7 @@ FAULTS: list[tuple[str, Callable[[pytest.MonkeyPatch], None]]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.quick_cases(6)
 @pytest.mark.parametrize("half", [False, True], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize(("name", "fault"), FAULTS, ids=[f"{n}{f.__name__}" for n, f in FAULTS])
 def test_a_planted_fault_is_refused(
@@ -128,6 +131,7 @@ def test_a_planted_fault_is_refused(
     assert "differs" in shared_reading_support(model, reader).reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [_window_too_long, _without_sinks, _a_key_too_few])
 def test_a_fault_is_refused_where_routers_change_their_minds_as_well(
     fault: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch

@@ -116,6 +116,7 @@ def test_a_wrong_window_is_noticed_by_the_trial(name: str, monkeypatch: pytest.M
     assert "differs" in shared_reading_support(reader.model, reader).reason
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", ["gemma2", "gpt_oss", "llama4"])
 def test_answers_do_not_depend_on_chunks_batches_slack_or_reuse(name: str) -> None:
     model = architecture(name)

@@ -216,6 +216,7 @@ def test_nothing_but_null_parts_is_no_answer(server: RawServer, model: OpenAIMod
     assert found.why == "empty_body"
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize(
     "reply",
     [

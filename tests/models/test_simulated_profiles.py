@@ -105,6 +105,7 @@ def worst_p_value(records: list[tuple[Document, float]], archetype: str) -> floa
     return min(1.0, smallest * len(cells))
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("archetype", READERS)
 def test_the_heatmap_of_an_archetype_is_recovered(archetype: str, documents: list[Document]) -> None:
     model = open_simulated(f"sim:{archetype}?window={WINDOW.window}")

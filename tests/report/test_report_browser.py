@@ -207,6 +207,7 @@ def test_a_printed_page_shows_every_figure_whole(browser: Browser, report: Path)
         assert page.pdf(format="A4").startswith(b"%PDF")
 
 
+@pytest.mark.slow
 def test_hostile_answers_are_inert(browser: Browser, tmp_path: Path) -> None:
     run = load_run(write_run(tmp_path / "run", hostile_records(), samples=len(HOSTILE)))
     for page in opened(browser, write_page([run], tmp_path / "report.html")):

@@ -210,6 +210,7 @@ def test_figures_for_a_paper_are_as_wide_as_a_column(
     assert b"MediaBox [0 0 252" in (tmp_path / "base" / "heatmap.pdf").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_dozen_panels_take_both_columns_and_no_more_than_a_page(tmp_path: Path) -> None:
     run = made(tmp_path, "many", steady, tasks=[f"task {i}" for i in range(12)])
     for name, figure in gallery.figures_of(run):

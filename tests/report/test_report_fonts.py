@@ -78,6 +78,7 @@ def test_no_text_leaves_its_figure_in_a_wide_font(page: Page) -> None:
     assert page.evaluate(OUTSIDE) == []
 
 
+@pytest.mark.slow
 def test_curves_fit_a_phone(page: Page) -> None:
     page.set_viewport_size({"width": 375, "height": 812})
     seen = page.evaluate(

@@ -56,6 +56,7 @@ def test_the_process_starts_with_the_first_figure_and_is_kept(process: RenderPro
     assert child(process) is first
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("number", [signal.SIGABRT, signal.SIGKILL])
 def test_a_dead_process_is_an_error_and_the_next_figure_gets_a_new_one(
     process: RenderProcess, number: signal.Signals
@@ -68,6 +69,7 @@ def test_a_dead_process_is_an_error_and_the_next_figure_gets_a_new_one(
     assert draw(process).startswith("<svg")
 
 
+@pytest.mark.slow
 def test_a_dead_process_is_not_blamed_for_what_another_printed(process: RenderProcess) -> None:
     messages = []
     for printed in (b"fatal: the first\n", b""):
@@ -88,6 +90,7 @@ def test_a_process_that_cannot_start_is_an_error(process: RenderProcess, monkeyp
         draw(process)
 
 
+@pytest.mark.slow
 def test_an_invalid_definition_is_an_error_and_the_process_lives_on(process: RenderProcess) -> None:
     with pytest.raises(RenderError, match="cannot be drawn"):
         process.submit("vegalite_to_svg", vl_spec={"mark": {"type": "nothing"}, "encoding": 5}).result()

@@ -29,6 +29,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return load_run(folder)
 
 
+@pytest.mark.slow
 def test_strata_are_those_of_the_records_in_their_natural_order(run: Run) -> None:
     found = {task: [s.value for s in run.strata if s.task == task] for task in run.table.tasks}
     assert found["graphwalks"] == ["bfs 1", "bfs 2", "bfs 3", "parents"]

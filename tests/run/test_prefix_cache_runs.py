@@ -24,6 +24,7 @@ def run(say: Say, server: CachingServer, folder: Path, *words: str, reading: str
     )  # fmt: skip
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("tokens", [4500, 9000, 100_000])
 @pytest.mark.parametrize("reading", ["shared", "nested"])
 def test_learning_the_size_from_receipts_keeps_over_85_percent_of_the_hits(
@@ -37,6 +38,7 @@ def test_learning_the_size_from_receipts_keeps_over_85_percent_of_the_hits(
     assert use.hit_share > 0.85
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("reading", ["shared", "nested"])
 @pytest.mark.parametrize("stated", [True, False], ids=["size stated", "learned from receipts"])
 def test_nearly_all_that_could_come_from_a_small_cache_does(

@@ -278,6 +278,7 @@ def test_an_in_process_model_has_one_worker_and_gets_whole_documents(tmp_path: P
     assert len(names) == 1
 
 
+@pytest.mark.slow
 def test_documents_live_only_while_they_are_in_flight(
     tmp_path: Path, scripted: ScriptedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -357,6 +358,7 @@ def test_a_listener_that_fails_ends_the_run_and_its_workers(tmp_path: Path, scri
     assert len(scripted.asked) == asked < 120
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     ("reading", "first"),
     [

@@ -82,6 +82,7 @@ def test_rate_limits_errors_and_dropped_connections_lose_nothing(server: FakeSer
     assert summary.receipts.equal == SAMPLES
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("fault", ["malformed", "truncated", "null_content", "error_200", "html", "drop_midway"])
 def test_a_bad_body_now_and_then_is_asked_again(server: FakeServer, tmp_path: Path, fault: str) -> None:
     summary = run(server, tmp_path / "run", faults(fault, 0.1))
@@ -136,6 +137,7 @@ def test_a_server_that_counts_tokens_no_more_stops_the_run_and_the_rest_is_asked
     assert run(server, tmp_path / "run", Faults(), samples=20, tokenizer="server").done == 20
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("status", [503, 429])
 def test_a_server_that_counts_tokens_again_soon_is_waited_for(server: FakeServer, tmp_path: Path, status: int) -> None:
     def heal() -> None:
@@ -201,6 +203,7 @@ def test_a_server_that_limits_the_first_small_requests_for_too_long_is_an_error_
         run(server, tmp_path / "run", Faults(), samples=8, opening=opening, rate_limit_wait=0)
 
 
+@pytest.mark.slow
 def test_a_server_that_is_gone_is_not_asked_to_count_for_another_of_its_kind(tmp_path: Path) -> None:
     """What was counted is kept for the whole process, and checkpoints are served one after another."""
     for number, samples in enumerate((8, 48)):

@@ -69,6 +69,7 @@ def test_lengths_that_fit_into_memory_or_do_not_set_the_size_of_a_text_are_plann
     plan(spec(lengths="1k,2000m", tasks=[{"name": "niah", "options": {"no_context": True}}]))
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("tokenizer", ["bytes", "tests/golden/tokenizers/across-words.json"])
 @pytest.mark.parametrize(
     ("task", "options", "reading"),

@@ -48,13 +48,13 @@ def wait_for(process: subprocess.Popen[str], folder: Path, records: int) -> None
         time.sleep(0.01)
 
 
-@pytest.mark.slow
-def test_killed_at_ten_random_moments_a_run_loses_nothing_and_repeats_only_what_was_in_flight(
-    server: FakeServerProcess, tmp_path: Path
+@pytest.mark.parametrize("kills", [1, pytest.param(10, marks=pytest.mark.slow)])
+def test_killed_at_random_moments_a_run_loses_nothing_and_repeats_only_what_was_in_flight(
+    server: FakeServerProcess, tmp_path: Path, kills: int
 ) -> None:
     folder, draw = tmp_path / "run", random.Random(7)
     kept: list[bytes] = []
-    for _ in range(10):
+    for _ in range(kills):
         process = start(*words(server, folder))
         wait_for(process, folder, len(kept) + draw.randrange(1, SAMPLES // 12))
         time.sleep(draw.random() * 0.02)
@@ -72,9 +72,10 @@ def test_killed_at_ten_random_moments_a_run_loses_nothing_and_repeats_only_what_
     assert len(lines(folder)) == SAMPLES  # no answer was asked for twice once it was recorded
     asked = Counter(r.digest for r in server.completions if r.tokens > 900)
     assert len(asked) == SAMPLES
-    assert asked.total() - SAMPLES <= 10 * WORKERS
+    assert asked.total() - SAMPLES <= kills * WORKERS
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_once_a_run_finishes_what_is_in_flight_and_says_how_to_go_on(
     server: FakeServerProcess, tmp_path: Path, number: signal.Signals
@@ -93,6 +94,7 @@ def test_interrupted_once_a_run_finishes_what_is_in_flight_and_says_how_to_go_on
     assert asked.total() == done  # what was sent was waited for, and recorded
 
 
+@pytest.mark.slow
 def test_interrupted_twice_a_run_leaves_at_once(server: FakeServerProcess, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     process = start(*words(server, folder))
@@ -135,6 +137,7 @@ def test_a_server_that_hangs_while_it_counts_keeps_nobody(
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
 def test_a_second_run_in_the_folder_is_kept_out(server: FakeServerProcess, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     process = start(*words(server, folder))
@@ -148,6 +151,7 @@ def test_a_second_run_in_the_folder_is_kept_out(server: FakeServerProcess, tmp_p
     assert process.returncode == 130
 
 
+@pytest.mark.slow
 def test_a_full_disk_ends_the_run_and_what_was_recorded_is_kept(server: FakeServerProcess, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     code, _, err = call(*words(server, folder, samples=80), limits={resource.RLIMIT_FSIZE: 60_000})
@@ -161,6 +165,7 @@ def test_a_full_disk_ends_the_run_and_what_was_recorded_is_kept(server: FakeServ
     assert len(lines(folder)) == 80
 
 
+@pytest.mark.slow
 def test_a_server_that_dies_stops_the_run_with_an_exit_code(server: FakeServerProcess, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     process = start(*words(server, folder), "--attempts", "1")
@@ -172,6 +177,7 @@ def test_a_server_that_dies_stops_the_run_with_an_exit_code(server: FakeServerPr
     assert len(lines(folder)) <= SAMPLES // 2 + 20 + 2 * WORKERS
 
 
+@pytest.mark.slow
 def test_failed_samples_are_never_hidden_behind_exit_code_zero(server: FakeServerProcess, tmp_path: Path) -> None:
     server_faults = Faults(bad_request=0.3)
     process = start(*words(server, tmp_path / "run", samples=80))
@@ -184,6 +190,7 @@ def test_failed_samples_are_never_hidden_behind_exit_code_zero(server: FakeServe
     assert " failed" in out
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("damage", ["delete", "truncate", "folder"])
 def test_records_that_vanish_in_mid_run_end_it_early_and_not_with_0(
     server: FakeServerProcess, tmp_path: Path, damage: str

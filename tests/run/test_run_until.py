@@ -36,7 +36,7 @@ def test_a_cliff_is_found_with_a_fraction_of_the_samples(tmp_path: Path) -> None
     assert stopped.run.totals.planned == stopped.run.totals.done < 3 * 3 * 60
 
 
-@pytest.mark.slow
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("model", "until"),
     [

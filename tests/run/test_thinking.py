@@ -220,6 +220,7 @@ def test_a_length_that_has_no_room_for_the_thinking_is_said_and_nothing_is_asked
     assert len(server.completions) <= 10
 
 
+@pytest.mark.slow
 def test_a_sweep_over_thinking_gives_a_run_each_and_accuracy_against_thinking(
     say: Say, server: ThinkingServer, tmp_path: Path
 ) -> None:

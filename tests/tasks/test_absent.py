@@ -44,6 +44,7 @@ def test_every_retrieval_family_has_the_option() -> None:
     assert {*GENERATED, "qa_1", "qa_2"} <= set(NAMES)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("name", GENERATED)
 def test_a_set_share_is_not_there_and_all_questions_are_put_alike(name: str) -> None:
     probes = [(d, p) for d in documents(opened(name, absent=0.3), name) for p in d.probes]
@@ -102,6 +103,7 @@ def test_what_cannot_be_absent_is_refused(options: dict[str, object]) -> None:
         opened("niah", absent=0.2, **options)
 
 
+@pytest.mark.slow
 def test_a_model_that_invents_answers_is_found_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["run", "niah", "--model", "sim:perfect?invents=0.2&noise=0.1&seed=4", "--set", "absent=0.5",
                  "--set", "haystack=noise", "--lengths", "600,900", "--depths", "5", "--samples", "60",

@@ -29,6 +29,7 @@ LONG = [
 ]
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("command", [*SHOWN, *LONG])
 def test_a_perfect_reader_is_right_in_every_sweep(command: str, tmp_path: Path) -> None:
     words = shlex.split(command.replace("--model M", "--model sim:perfect?tokenizer=bytes"))  # the longest answers

@@ -200,12 +200,14 @@ STRUCTURES = [{}, {"match": "paraphrase"}, {"match": "association"}, {"pieces": 
               {"hard": "near_miss"}, {"hard": "contradiction"}, {"keys": 6, "value_kind": "uuids"}]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", STRUCTURES, ids=str)
 def test_needles(options: dict[str, Any]) -> None:
     questions = asked("niah", 100, 600, haystack="noise", **options)
     assert_at_chance(compared(questions, lambda _: 1 / options.get("keys", 4), READERS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["niah", "kv", "lines", "worlds"])
 def test_questions_without_an_answer(name: str) -> None:
     share, haystack = 0.3, {"haystack": "noise"} if name in ("niah", "worlds") else {}
@@ -226,6 +228,7 @@ def stories() -> list[Asked]:
     return asked("worlds", 7 * 50, 600, haystack="noise")
 
 
+@pytest.mark.slow
 def test_worlds(stories: list[Asked]) -> None:
     questions = stories
     closed = {"count": 1 / 3, "yes or no": 1 / 2}
@@ -305,6 +308,7 @@ def test_aggregate_around_a_depth() -> None:
     assert_at_chance(compared(questions, lambda _: share, {**READERS, **{str(n): constant(str(n)) for n in range(9)}}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("needles", [2, 4])
 def test_mrcr(needles: int) -> None:
     questions = asked("mrcr", 120, 1500, needles=needles)

@@ -95,6 +95,7 @@ def test_a_number_stands_for_one_of_the_default_texts() -> None:
         registry.task(TaskSpec(name="niah", options={"wording": "all"}))
 
 
+@pytest.mark.slow
 def test_the_spread_over_wordings_is_beside_the_mean(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "run"
     command = "run niah --model sim:decay?window=1k --set wording=all --set haystack=noise --lengths 512,1k --depths 3"

@@ -51,6 +51,7 @@ def test_the_suite_has_rulers_thirteen_tasks_anywhere_with_its_allowances(tmp_pa
         assert (made.probes[0].allowance, made.probes[0].cell.depth) == (tokens, None)
 
 
+@pytest.mark.quick_cases(6)
 @pytest.mark.parametrize("tokenizer", TOKENIZERS, ids=lambda t: t.fingerprint[:20])
 @pytest.mark.parametrize("name", RULER_TASKS)
 def test_every_document_has_its_exact_length(name: str, tokenizer: Tokenizer, tmp_path: Path) -> None:

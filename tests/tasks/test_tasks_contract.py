@@ -146,6 +146,7 @@ def says_anything(name: str) -> bool:
 LENGTHS = (2600, 5003)
 
 
+@pytest.mark.quick_cases(family=("gpt2", "whitespace"))
 @pytest.mark.parametrize("family", [*FAMILIES, "bytes", "whitespace"])
 @pytest.mark.parametrize("name", TASKS)
 def test_a_prompt_is_exactly_as_long_as_asked_in_every_kind_of_tokenizer(name: str, family: str) -> None:
@@ -162,6 +163,7 @@ def test_a_prompt_is_exactly_as_long_as_asked_in_every_kind_of_tokenizer(name: s
         assert_exact(written(name, [Cell(name, scale * length, depth, 1)], tokens=tokens), tokens)
 
 
+@pytest.mark.quick_cases(length=(1024,))
 @pytest.mark.parametrize("length", [1024, 20_000])
 @pytest.mark.parametrize("name", TASKS)
 def test_a_prompt_is_exactly_as_long_as_asked_from_short_to_long(name: str, length: int) -> None:
@@ -505,6 +507,7 @@ def test_the_right_answer_scores_one_and_a_refusal_nothing(name: str) -> None:
 # --- what is planted in a model is found again ---
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("name", TASKS)
 def test_the_effective_length_of_a_model_is_found_again(name: str, tmp_path: Path) -> None:
     """A model that reads up to 1,500 tokens and not beyond does so whatever it is asked."""
