@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from leadline.core.errors import LengthError, OtherRunError, UsageError
-from leadline.core.records import Completion
+from leadline.core.records import Completion, Failure
 from leadline.core.spec import Spec, make_spec
 from leadline.run import documents
 from leadline.run import plan as planning
@@ -45,6 +45,17 @@ def test_a_length_below_the_floor_is_refused_with_the_floor() -> None:
     assert refused.value.shortest > 100
     assert f"about {refused.value.shortest:,}" in refused.value.fix
     assert re.findall("[0-9]+", refused.value.what) == ["100", "4", "64"]  # the length, facts and allowance: no other
+
+
+def test_a_length_that_cannot_be_built_fails_its_own_samples_and_the_run_goes_on(tmp_path: Path) -> None:
+    run = spec(lengths="256,2k", depths=2, samples=1)
+    [note] = [note for note in plan(run).notes if "will fail" in note]
+    assert note.startswith("niah at 256 tokens will fail: 256 tokens cannot hold this")
+    outcomes = [(record.cell.length, record.outcome) for record in measure(run, out=tmp_path / "run").records]
+    assert sorted(length for length, _ in outcomes) == [256, 256, 2048, 2048]
+    for length, outcome in outcomes:
+        assert isinstance(outcome, Failure) == (length == 256)
+        assert not isinstance(outcome, Failure) or "cannot be built" in outcome.message
 
 
 @pytest.mark.parametrize(("tokenizer", "fits"), [("bytes", "9m"), ("tests/golden/tokenizers/across-words.json", "4m")])

@@ -61,8 +61,8 @@ def _train(family: str) -> Tokenizer:
         trainer = trainers.BpeTrainer(
             vocab_size=1500, special_tokens=special, initial_alphabet=alphabet, show_progress=False
         )
-    pieces = open_source("python-docs").filler(seed=0).bank.pieces
-    made.train_from_iterator(pieces[:800], trainer)
+    pieces = list(open_source("python-docs").filler(seed=0).bank.pieces[:800])
+    made.train_from_iterator([*pieces, *[" \n"] * 200 * (family == "digits_and_breaks")], trainer)
     if family == "llama2":
         made.pre_tokenizer = None
         made.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
@@ -74,6 +74,6 @@ def _byte_level(family: str) -> pre_tokenizers.PreTokenizer:
         split = pre_tokenizers.Split(Regex(_LLAMA3), behavior="isolated")
         return pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
     plain = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
-    if family == "digits":
+    if family.startswith("digits"):  # digits_and_breaks, as SmolLM2's, has a token for a space and a line break
         return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), plain])
     return plain

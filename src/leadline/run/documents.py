@@ -51,6 +51,13 @@ class PlannedDocument:
             return fitter.fit(self.draft)
         return self.task.document(self.cells, seed=seed, fitter=fitter)
 
+    def document_or_failures(self, seed: int, fitter: Fitter) -> Document:
+        """The document; one whose samples fail without being asked where no text has its length."""
+        try:
+            return self.document(seed, fitter)
+        except LengthError as error:
+            return fitter.unbuilt(self.draft or self.task.write(self.cells, seed=seed), error)
+
 
 def cells_of(spec: Spec, tasks: Mapping[str, Task]) -> Iterator[Cell]:
     """Every cell the spec asks for."""

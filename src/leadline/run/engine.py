@@ -257,7 +257,7 @@ class _Engine:
 
     def _build(self, planned: PlannedDocument) -> Document:
         seed, fitter = self._plan.spec.seed, self._plan.fitter
-        return self._retrier.patiently(lambda: planned.document(seed, fitter))
+        return self._retrier.patiently(lambda: planned.document_or_failures(seed, fitter))
 
     def _no_server(self, record: Record) -> RunStopped:
         assert isinstance(record.outcome, Failure)

@@ -34,7 +34,7 @@ from leadline.core.errors import LengthError, SourceError, StoreError, UsageErro
 from leadline.core.format import format_count
 from leadline.core.secrets import holds_secret, redact
 from leadline.core.spec import Limits, Spec
-from leadline.core.types import Document
+from leadline.core.types import Cell, Document
 from leadline.run.allowance import first_allowances
 from leadline.run.costs import Cost, allowances, cost_of, forecast, prompts_of
 from leadline.run.documents import check_memory, count_cells, depths_of, first_rows, overlap_notes, with_possible_length
@@ -165,11 +165,11 @@ def _prepare(spec: Spec, open_: OpenModel | None, listen: Listener, planning: bo
         fitter.extra_allowance = first_allowances(spec.allowance, spec.lengths)
         allowed = {title: allowances(spec, title, task, fitter.extra_allowance) for title, task in tasks.items()}
         patient = Retrier(model, spec.limits, Stop(), listen)
-        built = {title: _smallest_and_largest(spec, title, task, fitter, patient) for title, task in tasks.items()}
+        built, unbuilt = _build_first(spec, tasks, fitter, patient)
         _allow_what_was_built(allowed, built)
         costs = {title: cost_of(spec, task, allowed[title], built[title]) for title, task in tasks.items()}
         expected = forecast(spec, tasks, model, allowed, fitter)
-        notes += (*_short_allowances(built, fitter), *expected)
+        notes += (*unbuilt, *_short_allowances(built, fitter), *expected)
         overlaps = overlap_notes(spec, tasks, built, fitter)
         manifest = manifest_for(
             spec, tasks, model, fitter, planned=count_cells(spec, tasks), built=built, notes=overlaps
@@ -321,14 +321,32 @@ def _short_allowances(built: Mapping[str, Sequence[Document]], fitter: Fitter) -
             )
 
 
-def _smallest_and_largest(spec: Spec, title: str, task: Task, fitter: Fitter, patient: Retrier) -> list[Document]:
-    """Built for real, so that a document that cannot exist is known before anything is sent."""
+def _build_first(
+    spec: Spec, tasks: Mapping[str, Task], fitter: Fitter, patient: Retrier
+) -> tuple[dict[str, list[Document]], list[str]]:
+    """The smallest and the largest document of each task, built for real before anything is sent, and a warning for
+    each that cannot be built: its samples will fail, and the others are asked. Raises if none can."""
+    built: dict[str, list[Document]] = {}
+    notes: list[str] = []
+    first_error: LengthError | None = None
+    for title, task in tasks.items():
+        built[title] = []
+        for row in _first_and_last_rows(spec, title, task):
+            try:
+                built[title].append(patient.patiently(partial(task.document, row, seed=spec.seed, fitter=fitter)))
+            except LengthError as error:
+                error = patient.patiently(partial(with_possible_length, error, spec, title, task, fitter))
+                first_error = first_error or error
+                built[title].append(fitter.unbuilt(task.write(row, seed=spec.seed), error))
+                notes.append(f"{title} at {row[-1].length:,} tokens will fail: {error.what}; {error.fix}")
+    if first_error and len(notes) == sum(map(len, built.values())):
+        raise first_error
+    return built, notes
+
+
+def _first_and_last_rows(spec: Spec, title: str, task: Task) -> list[tuple[Cell, ...]]:
     rows = first_rows(spec, title, task)
     tried = [rows[0], *rows[1:][-1:]]
     if task.request == "logprobs":  # a corpus may have too few documents for all samples
         tried.append(tuple(msgspec.structs.replace(cell, sample=spec.samples - 1) for cell in tried[-1]))
-    build = partial(task.document, seed=spec.seed, fitter=fitter)
-    try:
-        return [patient.patiently(partial(build, row)) for row in tried]
-    except LengthError as error:
-        raise patient.patiently(partial(with_possible_length, error, spec, title, task, fitter)) from None
+    return tried

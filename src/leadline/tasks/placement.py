@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
@@ -64,9 +65,12 @@ PAD = "...\n"
 not, as when every line has the same number of tokens, up to PADS lines of dots end it."""
 
 
+_DOTTED = re.compile(r"^[ .,-]+\n", re.MULTILINE)
+
+
 def without_pads(text: str) -> str:
     """The text of a list without its lines of dots. A question may have taken the line break after the last one."""
-    return f"{text}\n".replace(PAD, "").rstrip("\n")
+    return _DOTTED.sub("", f"{text}\n".replace(PAD, "")).rstrip("\n")
 
 
 def fill_lines(

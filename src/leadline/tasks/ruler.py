@@ -35,7 +35,7 @@ TASKS = (
 LISTS = ("cwe", "fwe")
 LENGTHS = "4k,8k,16k,32k,64k,128k"
 SETTINGS = {"essays": SuiteSetting(option="haystack", tasks=PROSE_TASKS)}
-"""RULER's essays are the haystack of five tasks. The haystacks of the others define them: one line of noise, needles."""
+"""RULER's essays are the haystack of five tasks. Those of the others define them: one line of noise, needles."""
 
 
 def _tasks(anywhere: tuple[str, ...], *, fixed: bool = False, **prose: Any) -> list[dict[str, Any]]:

@@ -88,6 +88,18 @@ class Fitter:
                 filler = filler.placed(counted.starts, self.depths, self.added_depths)
             return self._fitted(replace(draft, filler=filler), counted, self._frame_for(draft))
 
+    def unbuilt(self, draft: Draft, error: LengthError) -> Document:
+        """In place of a document that cannot be built: no text, and probes that fail without being asked."""
+        questions = tuple(
+            replace(question, targets=() if callable(question.targets) else question.targets, mistakes={}, facts=())
+            for question in draft.questions
+        )
+        empty = replace(draft, head="", filler=None, facts=(), questions=questions, conversation=False)
+        with self._lock:
+            document = verbatim_document(empty, self.tokenizer, self._frame_for(draft))
+        failure = Failure("context_length", f"this prompt cannot be built: {error.what}")
+        return replace(document, probes=tuple(replace(probe, not_asked=failure) for probe in document.probes))
+
     def _fitted_conversation(self, draft: Draft, filler: Filler | Composer) -> Document:
         """A conversation as a body whose pieces are turns, as the chat template writes them."""
         frame = self._frame_for(draft).for_conversation(draft.id)

@@ -35,6 +35,15 @@ COMPOSITIONS = 12
 """How often a composer is asked again, with the tokens that joints took or gave."""
 FEW = 16
 """Tokens that joints may take or give in total while the bank's counts are still trusted."""
+DOTS = (" .", ".", " -", " ..", " ,")
+"""What fills the last tokens where no cut piece does, repeated. One of them is a token in every tokenizer we know, and
+lists are read without lines of them."""
+DOTTED_LAYOUTS = 6
+"""Layouts, each with one whole piece less, that are tried with each kind of dots."""
+DOT_COUNTS = 6
+"""How often dots are counted again, when joints took or gave tokens."""
+MOST_SPARED = 8
+"""Tokens of a length that may go to the answer where a text cannot have them."""
 SAME_SCALE = 0.05
 """Attempts whose sizes differ by a smaller share have their facts at the same places."""
 
@@ -180,11 +189,25 @@ class DocumentSearch:
             ]
             taken = {f.fact.id for f in here}
             waiting = [f for f in waiting if f.fact.id not in taken]
-            if not self._fill_stretch(asks, sorted(here, key=lambda f: f.target)):
+            if not self._fill_or_spare(asks, sorted(here, key=lambda f: f.target)):
                 if self.composer:
                     return None
                 self.fail(asks[0])
         return self._finish()
+
+    def _fill_or_spare(self, asks: Sequence[_Ask], facts: Sequence[SizedFact]) -> bool:
+        """Fills a stretch; where no text does, a token or some more of its room go to the allowance of the answer."""
+        if self._fill_stretch(asks, facts):
+            return True
+        if isinstance(self.composer, Filler):
+            return False  # its pieces can be cut
+        room = asks[0].cut - self.assembly.token_count - sum(f.tokens for f in facts)
+        spares = range(1, min(MOST_SPARED, room) + 1)
+        if any(self._fill_stretch([a.cut_at(a.cut - spare) for a in asks], facts) for spare in spares):
+            return True
+        if room < FEW:  # what stands between facts takes it all
+            self._fail_for_room(asks[0], len(facts), short=FEW)
+        return False
 
     def _fill_stretch(self, asks: Sequence[_Ask], facts: Sequence[SizedFact]) -> bool:
         """Fills the document up to where `asks` end it, so that all their prompts are exact; False if no layout did."""
@@ -213,7 +236,56 @@ class DocumentSearch:
                 scale = tokens / max(room, 1)
                 wanted = _wanted(facts, begun, 1.0 if self.draft.one_end and abs(scale - 1) < SAME_SCALE else scale)
             attempt = layout.attempt + 1
+        if self.counted.bank.spaced or isinstance(self.composer, Filler):
+            return False  # dots are no turn of a conversation; pieces that are in an order can be cut first
+        return self._fill_with_dots(asks, facts, room)
+
+    def _fill_with_dots(self, asks: Sequence[_Ask], facts: Sequence[SizedFact], room: int) -> bool:
+        """The last resort, as for a list whose entries all have six tokens: whole pieces, and dots for the rest."""
+        begun, state = self.assembly.token_count, self.assembly.checkpoint()
+        wanted, planted = _wanted(facts, begun, 1.0), [f.fact for f in facts]
+        for dots in DOTS:
+            for left_out in range(DOTTED_LAYOUTS):
+                count, tried = 1, set[int]()
+                while 0 < count <= room and count not in tried and len(tried) < DOT_COUNTS:
+                    tried.add(count)
+                    layout, segment = self._dotted_layout(asks, room, wanted, dots, count, left_out)
+                    if layout is None:
+                        break
+                    self.writer.begin_stretch()
+                    self.writer.write_before_cut(layout, planted)
+                    self.writer.write_from_cut(layout, planted)
+                    off = self._settle(asks, layout.offsets)
+                    if off == 0:
+                        self.used = layout.used
+                        self.segments.append(segment)
+                        return True
+                    self.assembly.restore(state)
+                    count -= off or 0
         return False
+
+    def _dotted_layout(
+        self, asks: Sequence[_Ask], room: int, wanted: Sequence[float], dots: str, count: int, left_out: int
+    ) -> tuple[Layout | None, SegmentSize]:
+        """Whole pieces with some tokens less than `room`, and so many dots, in which all questions end the document."""
+        beyond = [a.cut - asks[0].cut for a in asks]
+        sizes = [count + tokens for tokens in beyond]
+        offsets = tuple(len(dots) * (sizes[-1] - size) for size in sizes)
+        segment = SegmentSize(room - 1 - left_out)
+        if self.composer:
+            composed = self.composer.compose([*self.segments, segment], self.counted.counts)
+            if composed is None:
+                return None, segment
+            pieces, used = composed[-1], 0
+            sound = self.counted.joints(pieces) if len(pieces) else np.zeros(0, np.bool_)
+        else:
+            order = self.writer.order
+            used = order.sentence_end(self.used, self.used + max(order.whole(self.used, room - 1) - left_out, 0))
+            pieces, sound = order.run(self.used, used)
+        places, cut_place = self.writer.place(pieces, wanted, count, last=bool(beyond[-1]))
+        text = (dots * sizes[-1]).lstrip() if self.counted.bank.ending else dots * sizes[-1]  # on a line of their own
+        cut, last = ("", text) if beyond[-1] else (text, "")
+        return Layout(pieces, sound, used, offsets, places, cut_place, cut, count, last), segment
 
     def _extend_order(self, room: int) -> None:
         """Attempts at earlier stretches may have skipped so much of the order that too little is left for this one."""
