@@ -45,6 +45,7 @@ def test_the_glossary_has_each_term_once_in_order() -> None:
 def test_the_changelog_has_the_version_of_the_package_with_a_date() -> None:
     (version,) = re.findall(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     headings = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
-    assert headings[0] == "Unreleased"
-    assert re.fullmatch(rf"{re.escape(version)} - \d{{4}}-\d\d-\d\d", headings[1])
+    assert "Unreleased" not in headings[1:]  # what is not released yet comes first
+    released = [heading for heading in headings if heading != "Unreleased"]
+    assert re.fullmatch(rf"{re.escape(version)} - \d{{4}}-\d\d-\d\d", released[0])
     assert f"version: {version}\n" in (ROOT / "CITATION.cff").read_text()

@@ -155,6 +155,7 @@ GENERATED: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("name", "options"), GENERATED)
 def test_the_documents_over_generated_text_are_those_that_were_frozen(
     name: str, options: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch

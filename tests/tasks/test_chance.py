@@ -321,6 +321,7 @@ def test_mrcr(needles: int) -> None:
     assert_at_chance(found)
 
 
+@pytest.mark.slow
 def test_agent_log() -> None:
     questions = asked("agent_log", 60, 700)
     failed = re.compile(r"\[[\w-]+\] \$ ([\w-]+) -> exit [1-9]|`([\w-]+)` ended with status [1-9]"

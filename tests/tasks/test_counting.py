@@ -222,6 +222,7 @@ def test_the_most_frequent_words_never_have_an_equal(
         assert refused.shortest > length
 
 
+@pytest.mark.quick_cases(name=("gpt2",))
 @pytest.mark.parametrize("task", [CWE, FWE, CommonWords(freq_cw=8, freq_ucw=2, num_cw=5, placement="anywhere")])
 @pytest.mark.parametrize("name", ["whitespace", "gpt2", "unigram"])
 @pytest.mark.parametrize(
@@ -291,6 +292,7 @@ def test_no_english_word_of_the_pool_is_said_by_our_prompts_or_by_a_refusal() ->
     assert FUNCTION_WORDS.isdisjoint(english_words())
 
 
+@pytest.mark.slow
 def test_there_are_enough_words_for_a_million_tokens_of_any_tokenizer() -> None:
     # No entry is less than two tokens, and other words stand three times: the bank asks for as many words.
     words = list_words((1 << 20) // 2 // 3 + 512, "english", "test")

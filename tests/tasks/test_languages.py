@@ -31,6 +31,7 @@ def document(name: str, language: str, *cells: Cell, tokens: Tokenizer | None = 
     return fit(task.write(cells, seed=2), tokens or WhitespaceTokenizer(), completion_frame())
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize("name", ["niah", "kv"])
 def test_prompts_are_in_the_language_and_as_long_as_asked(name: str, language: str) -> None:
@@ -70,6 +71,7 @@ def test_one_document_answers_all_depths_and_lengths(language: str) -> None:
         assert found.text[: probe.cut_characters].count(probe.targets[0]) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_readers_that_ignore_the_question_are_at_chance(language: str) -> None:
     found = trivial_scores(Needle.model_validate({"language": language}), "niah", samples=8)

@@ -35,6 +35,7 @@ def sent(document: Document, probe: Probe) -> str:
     return document.text[document.body_start_characters : probe.cut_characters]
 
 
+@pytest.mark.slow
 def test_graphwalks() -> None:
     document = nested("graphwalks")
     for length in LENGTHS:
@@ -113,6 +114,7 @@ def test_more_questions_than_one_document_has_names_for_are_an_error_that_says_s
     assert "fewer" in error.value.fix
 
 
+@pytest.mark.slow
 def test_a_conversation_has_items_of_its_own_when_most_kinds_and_topics_are_asked_for() -> None:
     task = registry.task(TaskSpec(name="mrcr", options={"placement": "anywhere", "needles": 1, "per_document": 256}))
     cells = [Cell("mrcr", 200_000, None, sample) for sample in range(1280)]
@@ -120,6 +122,7 @@ def test_a_conversation_has_items_of_its_own_when_most_kinds_and_topics_are_aske
     assert {len(document.prompt_ids(p)) + p.allowance for p in document.probes} == {200_000}
 
 
+@pytest.mark.slow
 def test_programs_of_four_million_tokens_have_names_left_for_the_chain() -> None:
     task = registry.task(TaskSpec(name="code_run"))
     draft = task.write([Cell("code_run", 4_000_000, 0.5, 0)], seed=0)

@@ -118,6 +118,7 @@ def test_the_overlap_is_on_the_record(match: str, least: float, most: float) -> 
         assert probe.labels["match"] == match
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("options", FORMS, ids=named)
 def test_every_form_is_as_long_as_asked_in_every_kind_of_tokenizer(options: dict[str, Any]) -> None:
     made: list[tuple[Tokenizer, int]] = [(toy_tokenizer(f), 2) for f in FAMILIES]
@@ -145,6 +146,7 @@ def test_one_document_answers_all_depths_and_lengths(options: dict[str, Any], le
     assert len({p.question for p in found.probes}) == len(cells)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", FORMS, ids=named)
 def test_readers_that_ignore_the_question_are_at_chance(options: dict[str, Any]) -> None:
     found = trivial_scores(Needle(**options), "niah", samples=8)
@@ -217,6 +219,7 @@ def test_an_unset_form_leaves_the_identity_of_older_runs() -> None:
 # --- planted profiles ---
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("options", "failure_class", "detail"),
     [

@@ -199,6 +199,7 @@ def test_a_template_file_shows_a_doubled_beginning_on_a_server_that_shows_nothin
         assert [r.status for r in found.results] == [wanted], found.results
 
 
+@pytest.mark.slow
 def test_the_real_limit_is_bisected_and_the_tokens_read_whole_are_measured() -> None:
     found = checked(Planted(real_window=2000, beyond=500), only=("window",))
     assert 1900 <= (found.numbers["accepted_tokens"] or 0) <= 2000

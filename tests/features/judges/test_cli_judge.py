@@ -73,6 +73,7 @@ def test_grade_label_and_report(run: Path, say: Say) -> None:
     assert fill_in(run / "labels.csv") == 40  # drawing again keeps the draw and its labels
 
 
+@pytest.mark.slow
 def test_the_report_has_the_judges_in_the_terminal_on_the_page_and_as_json(run: Path, say: Say, tmp_path: Path) -> None:
     say("judge", str(run), "--with", LENIENT, "--with", f"{GUESSING}&garbled=0.1")
     judged = load_run(run)

@@ -88,6 +88,7 @@ def assert_evidence(dataset: str, prompt: str, probe: Probe) -> None:
         assert len(whole) < prompt.count("Paragraph: ")
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("reading", ["fresh", "shared", "nested"])
 @pytest.mark.parametrize("dataset", DATASETS)
 def test_a_pile_has_the_exact_length_and_its_evidence_once_at_the_depth(
@@ -113,6 +114,7 @@ def test_a_shorter_pile_is_the_beginning_of_a_longer_one(folder: Path) -> None:
     assert int(short.targets[0]) <= int(long.targets[0])
 
 
+@pytest.mark.slow
 def test_code_and_few_shot_piles_take_no_chat_template(folder: Path) -> None:
     for dataset in DATASETS:
         task = task_of(folder, dataset)
@@ -120,6 +122,7 @@ def test_code_and_few_shot_piles_take_no_chat_template(folder: Path) -> None:
         assert draft.templated == dataset.startswith(("passage", "dureader"))
 
 
+@pytest.mark.slow
 def test_a_perfect_reader_gets_full_marks_and_the_official_score_decides(folder: Path) -> None:
     tasks = [{"name": "longbench_pile", "label": name, "dataset": name, "data": str(folder)} for name in DATASETS]
     spec = make_spec({"model": "sim:perfect", "tasks": tasks, "lengths": "3k", "samples": 2, "depths": 2})
@@ -133,6 +136,7 @@ def test_a_perfect_reader_gets_full_marks_and_the_official_score_decides(folder:
         assert "sample_id" not in record.labels  # the sample is not the published one
 
 
+@pytest.mark.slow
 def test_train_and_test_have_no_item_in_common(folder: Path) -> None:
     for dataset in DATASETS:
         train, test = (set(open_pile(folder, dataset, split).bank.pieces) for split in ("train", "test"))
