@@ -29,7 +29,7 @@ from leadline.core.spec import make_spec
 from leadline.core.types import READINGS
 from leadline.models.hf.smollm2 import ensure_folder, fetch_gguf
 from leadline.results.totals import Totals
-from leadline.run.engine import measure
+from leadline.run.measure import measure
 from support.llama_server import MODEL, LlamaServer
 
 GOAL = 0.85

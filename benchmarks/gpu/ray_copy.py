@@ -24,8 +24,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from leadline.core.records import Completion
 from leadline.core.spec import make_spec
-from leadline.run.engine import measure
 from leadline.run.events import Answered, Event, ignore
+from leadline.run.measure import measure
 from leadline.store.runs import read_records
 
 SHAPE = LlamaConfig(

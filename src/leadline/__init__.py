@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from leadline.core.seeds import rng
     from leadline.core.spec import Spec
     from leadline.core.types import Cell, Document, Frame, Probe
-    from leadline.run.engine import plan
+    from leadline.run.measure import plan
     from leadline.run.plan import Plan
     from leadline.text.chat import completion_frame
     from leadline.text.sources import TextSource, open_source
@@ -43,7 +43,7 @@ _MODULES = {
     "leadline.core.records": ("Answer", "Completion", "Failure", "Record", "Score", "Sent"),
     "leadline.core.spec": ("Spec",),
     "leadline.core.types": ("Cell", "Document", "Frame", "Probe"),
-    "leadline.run.engine": ("plan",),
+    "leadline.run.measure": ("plan",),
     "leadline.run.plan": ("Plan",),
     "leadline.text.chat": ("completion_frame",),
     "leadline.text.sources": ("TextSource", "open_source"),

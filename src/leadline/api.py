@@ -12,19 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from leadline.core.contracts import Model, Remote
+from leadline.core.contracts import Model
 from leadline.core.errors import UsageError
 from leadline.core.spec import Spec
-from leadline.features.judges.asking import check_judges, judge_as_asked
 from leadline.results import run as results
 from leadline.results.comparability import pair_runs
 from leadline.results.sentences import format_comparison, format_gate
 from leadline.results.summary import cell_table
 from leadline.results.totals import refuse_unmeasured
 from leadline.results.verdict import Verdict, effective_in, verdict
-from leadline.run.engine import carry_out, checked
 from leadline.run.events import Listener, ignore
-from leadline.run.plan import prepare
+from leadline.run.measure import check_model, measure_spec
 from leadline.stats.compare import Comparison
 from leadline.stats.compare import compare as compare_pairs
 from leadline.stats.effective import EffectiveLength, Threshold
@@ -180,31 +178,30 @@ def measure(
     listen: Listener = ignore,
     keep_prompts: bool = False,
     checks: bool = True,
+    base: Path | str | None = None,
+    gate: str = "",
 ) -> Run:
     """Asks everything the spec wants that the folder does not have yet, and returns the run.
 
     The folder is `out`, by default one under runs/ that is named after the spec. `listen` is called with the events of
-    the run (`leadline.run.events`). Failed samples are in the totals and are asked again by the next call.
+    the run (`leadline.run.events`). Failed samples are in the totals and are asked again by the next call. With
+    `until` in the spec a stopping rule decides how many samples are asked; `base` and `gate` are for its rule
+    `verdict`. Judges of the spec grade the answers at the end, and trackers get the result; an error of these is
+    raised when everything is recorded.
 
     A server is first checked with about ten small requests, as `leadline run` does; each finding is a warning and a
     note in the manifest. `checks=False` leaves them out.
     """
-    check_judges(spec)
-    with prepare(spec) as plan:
-        plan = checked(plan, out, _check if checks else None, listen)
-        folder = carry_out(plan, out, listen=listen, keep_prompts=keep_prompts)
-    if spec.judges.models:
-        judge_as_asked(folder, spec)
-    return Run.open(folder)
+    check = _check_and_warn if checks else None
+    measured = measure_spec(spec, out, listen=listen, keep_prompts=keep_prompts, check=check, base=base, gate=gate)
+    for error in measured.errors:
+        raise error
+    return Run.open(measured.run.folder)
 
 
-def _check(model: Model) -> Sequence[str]:
-    """What the cheap checks of a server find, also as warnings: a caller may not listen to events."""
-    if not isinstance(model, Remote):
-        return ()
-    from leadline.features.doctor.checks import cheap_findings  # imports jinja2
-
-    found = cheap_findings(model)
-    for finding in found:
-        warnings.warn(finding, stacklevel=4)
-    return found
+def _check_and_warn(model: Model) -> Sequence[str]:
+    """Findings are also warnings: a caller may not listen to events."""
+    findings = check_model(model)
+    for finding in findings:
+        warnings.warn(finding, stacklevel=5)
+    return findings

@@ -24,7 +24,7 @@ from findings import BLUE, ORANGE, chart_of, save
 from scipy.special import expit
 
 from leadline.core.spec import make_spec
-from leadline.run.until import measure_until
+from leadline.run.measure import measure_spec
 from leadline.stats.allocate import Design, rounds_after
 from leadline.stats.observations import BoolArray, FloatArray, IntArray
 from leadline.stats.sequential import LineStatus, hopeless, next_length, scatter_of, statuses
@@ -189,7 +189,8 @@ def needle() -> list[dict[str, str | float]]:
                     "tasks": [{"name": "niah", "haystack": "noise"}], "lengths": NEEDLE_LENGTHS, "depths": 11,
                     "until": "effective",
                 })  # fmt: skip
-                ended = measure_until(spec, Path(folder) / "run", fixed=100)
+                ended = measure_spec(spec, Path(folder) / "run").rule
+                assert ended is not None
                 rows.append({
                     "kind": kind, "model": model, "saving": round(ended.step.saving, 1), "tokens": ended.step.spent,
                     "fixed_tokens": ended.step.fixed_cost, "outcome": ended.step.outcome, "found": ended.sentence,

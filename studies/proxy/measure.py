@@ -128,7 +128,7 @@ def spread(variants: list[Variant], given: argparse.Namespace) -> None:
     """A process for each variant. They are forked, so that what takes long to import is imported once."""
     import views  # noqa: F401
 
-    import leadline.run.engine  # noqa: F401
+    import leadline.run.measure  # noqa: F401
 
     (given.out / "runs").mkdir(parents=True, exist_ok=True)
     forks = multiprocessing.get_context("fork")
@@ -201,7 +201,7 @@ class Measuring:
         from views import stretch_for
 
         from leadline.core.spec import make_spec
-        from leadline.run.engine import measure
+        from leadline.run.measure import measure
 
         begin = time.time()
         if (self.place / run.name / "cost.json").exists() or begin > self.given.until:

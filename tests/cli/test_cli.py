@@ -300,7 +300,7 @@ def test_an_unexpected_error_is_code_70_and_its_traceback_is_for_debugging(
     def broken(*given: object, **named: object) -> None:
         raise ZeroDivisionError("\x1b[31mred")
 
-    monkeypatch.setattr("leadline.run.engine.prepare", broken)
+    monkeypatch.setattr("leadline.run.measure.prepare", broken)
     found = say(*RUN, "--lengths", "1k")
     assert found.code == 70
     assert "unexpected ZeroDivisionError" in found.err

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from leadline.core.spec import make_spec
-from leadline.run.engine import measure
+from leadline.run.measure import measure
 from support.commands import Say
 
 CODE = "from pathlib import Path\n\nPath(__file__).with_name('ran').touch()\n\n\ndef mine(*_):\n    return 1.0\n"

@@ -20,12 +20,7 @@ FLOORS = {
 WITHOUT_MODELS = ("results", "report")
 """A saved run is read where no model can be opened."""
 NOT_YET_APART = {
-    "cli/plan.py",
     "cli/run.py",
-    "run/costs.py",
-    "run/engine.py",
-    "store/prices.py",
-    "store/run_prices.py",
 }
 """Files of the core that still import a feature."""
 

@@ -16,7 +16,7 @@ from leadline.core.records import Measurement  # noqa: E402
 from leadline.core.spec import Spec, make_spec  # noqa: E402
 from leadline.models.hf import HF  # noqa: E402
 from leadline.models.hf.model import HFModel  # noqa: E402
-from leadline.run.engine import measure  # noqa: E402
+from leadline.run.measure import measure  # noqa: E402
 from leadline.stats.logprobs import estimate  # noqa: E402
 from leadline.store.runs import read_records  # noqa: E402
 from support.logprob_model import use  # noqa: E402

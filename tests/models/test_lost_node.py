@@ -17,9 +17,7 @@ from ray.cluster_utils import Cluster  # noqa: E402
 from leadline.core.spec import make_spec  # noqa: E402
 from leadline.models.ray.cluster import Reservation  # noqa: E402
 from leadline.models.ray.model import replicas_of  # noqa: E402
-from leadline.results.run import load_run  # noqa: E402
-from leadline.run.engine import carry_out  # noqa: E402
-from leadline.run.plan import prepare  # noqa: E402
+from leadline.run.measure import measure_spec  # noqa: E402
 from leadline.store.runs import read_records  # noqa: E402
 from support import mortal_model  # noqa: E402
 
@@ -53,8 +51,8 @@ def test_a_run_that_loses_a_node_in_the_middle_ends_complete(cluster: Any, tmp_p
     losing = threading.Thread(target=lose, daemon=True)
     losing.start()
     opener = partial(mortal_model.MortalModel, tmp_path)
-    with prepare(make_spec(GRID), lambda spec: replicas_of(opener, slots, 2)) as plan:
-        totals = load_run(carry_out(plan, tmp_path / "run")).totals
+    opened = partial(replicas_of, opener, slots, 2)
+    totals = measure_spec(make_spec(GRID), tmp_path / "run", open_model=lambda spec: opened()).run.totals
     losing.join(timeout=60)
     assert (tmp_path / "held").exists()
     assert (totals.done, totals.failed) == (12, 0)

@@ -23,8 +23,8 @@ from leadline.models.openai.tokenizer import ServerTokenizer
 from leadline.results.run import Run
 from leadline.results.verdict import verdict
 from leadline.run import events
-from leadline.run.engine import measure
 from leadline.run.events import Event, Pending
+from leadline.run.measure import measure
 from leadline.run.plan import prepare
 from support.fake_server import FakeServer
 from support.openai_documents import open_model

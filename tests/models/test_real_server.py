@@ -16,7 +16,7 @@ from leadline.features.published.report import published_scores
 from leadline.models.hf.smollm2 import fetch_gguf
 from leadline.models.openai.provider import OpenAIModel
 from leadline.models.openai.tokenizer import ServerTokenizer
-from leadline.run.engine import measure
+from leadline.run.measure import measure
 from leadline.store.runs import read_records
 from leadline.tasks.niah import Needle
 from support.fitting import fit

@@ -21,9 +21,8 @@ from leadline.core.types import TokenNLL  # noqa: E402
 from leadline.models.ray import cluster  # noqa: E402
 from leadline.models.ray.cluster import Reservation  # noqa: E402
 from leadline.models.ray.model import RayLogprobModel, RayModel, replicas_of  # noqa: E402
-from leadline.results.run import load_run  # noqa: E402
 from leadline.results.totals import Totals  # noqa: E402
-from leadline.run.engine import carry_out  # noqa: E402
+from leadline.run.measure import measure_spec  # noqa: E402
 from leadline.run.plan import prepare  # noqa: E402
 from leadline.store.runs import read_records  # noqa: E402
 from support import mortal_model  # noqa: E402
@@ -49,8 +48,7 @@ def replicas(slots: Reservation, folder: Path) -> RayModel:
 
 def run(slots: Reservation, folder: Path, out: str = "run") -> Totals:
     """A whole run, asked of two copies."""
-    with prepare(make_spec(GRID), lambda spec: replicas(slots, folder)) as plan:
-        return load_run(carry_out(plan, folder / out)).totals
+    return measure_spec(make_spec(GRID), folder / out, open_model=lambda spec: replicas(slots, folder)).run.totals
 
 
 def content(record: Record) -> tuple[Any, ...]:
@@ -60,7 +58,7 @@ def content(record: Record) -> tuple[Any, ...]:
 def test_a_run_over_two_replicas_has_the_records_of_a_run_in_this_process(slots: Reservation, tmp_path: Path) -> None:
     with prepare(make_spec(GRID), lambda spec: mortal_model.MortalModel(tmp_path)) as plan:
         assert plan.at_once == 1
-        carry_out(plan, tmp_path / "one")
+    measure_spec(make_spec(GRID), tmp_path / "one", open_model=lambda spec: mortal_model.MortalModel(tmp_path))
     for log in tmp_path.glob("asked-*"):
         log.unlink()
     assert run(slots, tmp_path, "two").done == 12

@@ -17,7 +17,7 @@ from leadline.report.score_tables import stratum_table, verdict_table
 from leadline.report.terminal import show_run
 from leadline.results.run import Run, load_run
 from leadline.results.verdict import verdict_by_task
-from leadline.run.engine import measure
+from leadline.run.measure import measure
 
 
 @pytest.fixture(scope="module")

@@ -11,10 +11,19 @@ import pytest
 
 from leadline.core.errors import Interrupted, RunStopped
 from leadline.core.spec import Spec, make_spec
-from leadline.results.run import Run, load_run
-from leadline.run.engine import measure
-from leadline.run.events import Answered, Event, ManyModelsEvent, ModelEnded, ModelRun, ModelStarted, Started
+from leadline.results.run import load_run
+from leadline.run.events import (
+    Answered,
+    Event,
+    ManyModelsEvent,
+    ModelEnded,
+    ModelRun,
+    ModelRunResult,
+    ModelStarted,
+    Started,
+)
 from leadline.run.many_models import _ModelPool, measure_all
+from leadline.run.measure import measure
 from leadline.run.stopping import Stop
 from leadline.store.manifest import MANIFEST
 from leadline.store.runs import RECORDS, read_records
@@ -69,10 +78,10 @@ def test_a_folder_with_a_damaged_manifest_is_the_outcome_of_its_model_alone(tmp_
 def test_what_a_strange_model_raises_is_its_own_outcome(tmp_path: Path, defect: type[BaseException]) -> None:
     complete = measure(spec_for("sim:perfect"), tmp_path / "complete").folder
 
-    def fall(entrant: ModelRun, listen: Callable[[Event], None], stop: Stop) -> Run:
+    def fall(entrant: ModelRun, listen: Callable[[Event], None], stop: Stop) -> ModelRunResult:
         if entrant.name == "sim:strange":
             raise defect("a stranger's defect")
-        return load_run(complete)
+        return ModelRunResult(entrant, load_run(complete))
 
     found = _ModelPool(entrants(tmp_path, "sim:strange", "sim:perfect"), fall).run(1, lambda event: None)
     assert str(found["sim:strange"].error).startswith(f"{defect.__name__}: a stranger's defect")
@@ -96,9 +105,9 @@ def test_models_run_side_by_side_where_there_is_room(tmp_path: Path) -> None:
     meeting = threading.Barrier(2, timeout=10)
     complete = measure(spec_for("sim:perfect"), tmp_path / "complete").folder
 
-    def meet(entrant: ModelRun, listen: Callable[[Event], None], stop: Stop) -> Run:
+    def meet(entrant: ModelRun, listen: Callable[[Event], None], stop: Stop) -> ModelRunResult:
         meeting.wait()  # alone it would wait in vain
-        return load_run(complete)
+        return ModelRunResult(entrant, load_run(complete))
 
     listed = entrants(tmp_path, "sim:a", "sim:b", "sim:c", "sim:d")
     found = _ModelPool(listed, meet).run(2, lambda event: None)
@@ -109,7 +118,7 @@ def test_models_run_side_by_side_where_there_is_room(tmp_path: Path) -> None:
 def test_an_interrupt_stops_all_runs_and_begins_no_more(tmp_path: Path) -> None:
     begun: list[str] = []
 
-    def wait(entrant: ModelRun, listen: Callable[[Event], None], stop: Stop) -> Run:
+    def wait(entrant: ModelRun, listen: Callable[[Event], None], stop: Stop) -> ModelRunResult:
         begun.append(entrant.name)
         if len(begun) == 2:
             signal.raise_signal(signal.SIGINT)  # handled by the main thread, which listens

@@ -15,7 +15,7 @@ from leadline.core.records import Completion, Score
 from leadline.core.spec import make_spec
 from leadline.results.run import load_run
 from leadline.run import recording
-from leadline.run.engine import measure
+from leadline.run.measure import measure
 from leadline.scorers import match
 from leadline.store.manifest import read_manifest
 from leadline.store.runs import RECORDS, RESCORING, decode, read_records

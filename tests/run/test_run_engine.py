@@ -23,8 +23,8 @@ from leadline.run import plan as planning
 from leadline.run import queue as feed
 from leadline.run import retry as attempts
 from leadline.run.documents import drafted, planned_documents
-from leadline.run.engine import measure
 from leadline.run.events import Answered, Event, Started, Stopping
+from leadline.run.measure import measure
 from leadline.store.manifest import read_manifest
 from leadline.store.runs import RECORDS, read_records
 from leadline.text.fitting import Fitter
@@ -240,8 +240,9 @@ def test_documents_before_one_that_cannot_be_built_are_asked(
     for _ in range(2):
         with pytest.raises(LengthError, match="this one cannot exist"):
             measure(spec(lengths="1k", depths=3, samples=6, limits={"workers": 4}), tmp_path / "run")
-        assert {r.cell.sample for r in read_records(tmp_path / "run")} == {0, 1, 2, 3}
-        assert len(scripted.asked) == 12
+        assert {r.cell.sample for r in read_records(tmp_path / "run")} <= {0, 1, 2, 3}
+    assert {r.cell.sample for r in read_records(tmp_path / "run")} == {0, 1, 2, 3}
+    assert len(scripted.asked) == 12
     monkeypatch.setattr(Fitter, "fit", fit)
     assert measure(spec(lengths="1k", depths=3, samples=6, limits={"workers": 4}), tmp_path / "run").totals.done == 18
 

@@ -19,8 +19,8 @@ from leadline.core.spec import make_spec
 from leadline.models.openai import discovery
 from leadline.results.totals import Totals
 from leadline.run import retry as attempts
-from leadline.run.engine import measure
 from leadline.run.events import Answered, Event, Listener, Started, Waiting, ignore
+from leadline.run.measure import measure
 from leadline.store.runs import RECORDS, read_records
 from support.fake_server import FakeServer, Faults, Kind
 from support.leadline_process import write_haystack

@@ -13,9 +13,9 @@ from leadline.core.records import Completion, Failure
 from leadline.core.spec import Spec, make_spec
 from leadline.run import documents
 from leadline.run import plan as planning
-from leadline.run.engine import measure, plan
 from leadline.run.export_prompts import write_prompts
 from leadline.run.identity import folder_name
+from leadline.run.measure import measure, plan
 from leadline.store.runs import RECORDS
 from leadline.text.chat import completion_frame
 from leadline.text.fitting import Fitter

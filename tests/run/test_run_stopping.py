@@ -12,8 +12,8 @@ import pytest
 from leadline.core.errors import Interrupted
 from leadline.core.spec import make_spec
 from leadline.run.events import Event, RuleChecked
+from leadline.run.measure import measure
 from leadline.run.stopping import Stop, stopping_on_signals
-from leadline.run.until import measure_until
 from support.fake_server import FakeServerProcess, Faults
 from support.leadline_process import write_haystack
 
@@ -57,7 +57,7 @@ def test_rounds_of_a_run_leave_their_connections_to_the_next(tmp_path: Path) -> 
             rounds.extend([event] if isinstance(event, RuleChecked) else [])
             most = max(most, sockets() - before)
 
-        measure_until(make_spec({**values, "model": model}), tmp_path / "run", listen=listen)
+        measure(make_spec({**values, "model": model}), tmp_path / "run", listen=listen)
     assert len(rounds) > 3
     assert most <= 16
 

@@ -11,11 +11,11 @@ import pytest
 
 from leadline.cli.main import run_command
 from leadline.core.errors import UsageError
-from leadline.core.spec import make_spec
+from leadline.core.spec import Spec, make_spec
 from leadline.results.run import load_run
 from leadline.results.verdict import verdict
-from leadline.run.engine import measure
-from leadline.run.until import measure_until
+from leadline.run.measure import measure, measure_spec
+from leadline.run.until import RuleResult
 from leadline.store.runs import read_records
 
 
@@ -26,14 +26,21 @@ def spec(model: str, until: str, *, samples: int = 60, lengths: str = "512,1k,2k
     }  # fmt: skip
 
 
+def measure_until(asked: Spec, folder: Path) -> RuleResult:
+    rule = measure_spec(asked, folder).rule
+    assert rule is not None
+    return rule
+
+
 def test_a_cliff_is_found_with_a_fraction_of_the_samples(tmp_path: Path) -> None:
-    stopped = measure_until(make_spec(spec("sim:cliff?window=1100", "effective")), tmp_path / "run", fixed=60)
+    stopped = measure_until(make_spec(spec("sim:cliff?window=1100", "effective")), tmp_path / "run")
     assert stopped.step.outcome == "decided"
     assert "1k reaches" in stopped.sentence
     assert "2k does not" in stopped.sentence
     assert stopped.step.saving > 2
     assert "60 samples a cell would take" in stopped.saving
-    assert stopped.run.totals.planned == stopped.run.totals.done < 3 * 3 * 60
+    totals = load_run(tmp_path / "run").totals
+    assert totals.planned == totals.done < 3 * 3 * 60
 
 
 @pytest.mark.quick_cases(1)
@@ -128,7 +135,7 @@ def test_a_verdict_against_other_questions_is_refused_before_anything_is_asked(t
     measure(make_spec({**spec("sim:perfect", ""), "samples": 2}), base)
     other = {**spec("sim:perfect", "verdict 0.95"), "tasks": [{"name": "niah", "haystack": "code"}]}
     with pytest.raises(UsageError, match="the base run had other questions"):
-        measure_until(make_spec(other), candidate, base=base, gate="overall >= -5")
+        measure_spec(make_spec(other), candidate, base=base, gate="overall >= -5")
     assert not candidate.exists()
 
 

@@ -12,7 +12,7 @@ from leadline.core.contracts import options_of
 from leadline.core.errors import LeadlineError, UnknownName, UsageError
 from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.types import Cell
-from leadline.run.engine import measure
+from leadline.run.measure import measure
 from leadline.store.runs import read_records
 from support.scorer_probes import make_probe, said
 

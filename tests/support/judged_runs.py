@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from leadline.core.spec import make_spec
-from leadline.run.engine import measure
+from leadline.run.measure import measure
 from support.scripted_judge import INJECTIONS
 
 FILES = ("manifest.json", "records.jsonl")

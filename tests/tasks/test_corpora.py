@@ -11,7 +11,7 @@ import pytest
 from leadline.core.errors import SourceError
 from leadline.core.types import Cell
 from leadline.features.logprobs.tasks import LogProbs
-from leadline.run.engine import measure, plan
+from leadline.run.measure import measure, plan
 from leadline.store.runs import read_records
 from leadline.text.fitting import Fitter
 from support.logprob_model import RuleLogprobModel, remembers, spec, use

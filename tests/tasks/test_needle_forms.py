@@ -15,7 +15,7 @@ from leadline.core.errors import UsageError
 from leadline.core.registry import task as find_task
 from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.types import Cell, Document
-from leadline.run.engine import measure
+from leadline.run.measure import measure
 from leadline.scorers.trivial_readers import trivial_scores
 from leadline.stats.intervals import mean_interval
 from leadline.store.runs import read_records

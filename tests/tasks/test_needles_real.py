@@ -12,7 +12,7 @@ pytest.importorskip("transformers")
 
 from leadline.core.records import Completion
 from leadline.core.spec import make_spec
-from leadline.run.engine import measure
+from leadline.run.measure import measure
 from leadline.store.runs import read_records
 
 pytestmark = pytest.mark.real

@@ -14,7 +14,7 @@ from leadline.core.records import Completion
 from leadline.core.spec import make_spec
 from leadline.core.types import Cell, Document
 from leadline.models.sim.model import REFUSALS
-from leadline.run.engine import measure
+from leadline.run.measure import measure
 from leadline.scorers.match import RULER_STRICT, RULER_V1
 from leadline.store.runs import read_records
 from leadline.tasks.qa import Questions

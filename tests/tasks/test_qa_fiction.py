@@ -12,7 +12,7 @@ import pytest
 from leadline.core.seeds import Split
 from leadline.core.spec import make_spec
 from leadline.core.types import Cell, Document
-from leadline.run.engine import measure
+from leadline.run.measure import measure
 from leadline.store.runs import read_records
 from leadline.tasks.qa_fiction import (
     KINDS,

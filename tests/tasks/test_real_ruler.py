@@ -10,7 +10,7 @@ import pytest
 from leadline.core.records import Completion, Record
 from leadline.core.spec import make_spec
 from leadline.models.hf.smollm2 import ensure_folder, fetch_gguf
-from leadline.run.engine import measure
+from leadline.run.measure import measure
 from leadline.store.runs import read_records
 from leadline.tasks.ruler import PROSE_TASKS, TASKS
 from support.llama_server import MODEL, LlamaServer

@@ -15,7 +15,7 @@ from leadline.core.contracts import Tokenizer
 from leadline.core.errors import SourceError, UsageError
 from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.types import Cell, Document
-from leadline.run.engine import measure
+from leadline.run.measure import measure
 from leadline.store.ruler_files import NEW_TOKENS, RULER_TASKS, family_of_task
 from leadline.store.runs import read_records
 from leadline.tasks.ruler import RULER_ORIGINAL

@@ -24,7 +24,7 @@ from leadline.core.types import Cell, Document, Probe
 from leadline.features.frontier.mrcr_items import ORDINALS
 from leadline.models.sim.model import REFUSALS
 from leadline.run.documents import depths_of
-from leadline.run.engine import measure
+from leadline.run.measure import measure
 from leadline.stats.effective import effective_length
 from leadline.stats.observations import observations
 from leadline.store.runs import read_records

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from leadline.cli.run import finish, measure_one
+from leadline.cli.run import finish, measure_with_progress
 from leadline.console.output import warn
 from leadline.core.errors import LeadlineError
 from leadline.core.spec import make_spec
@@ -44,8 +44,7 @@ def demo(
 ) -> None:
     """Draw a needle heatmap of a small real model; takes about four minutes on two idle CPU cores."""
     values = SPEC if not simulated and _real_model_is_here() else SIMULATED
-    run = measure_one(make_spec(values, where="demo"), out)
-    finish(run, as_json=json)
+    finish(measure_with_progress(make_spec(values, where="demo"), out), as_json=json)
 
 
 def _real_model_is_here() -> bool:

@@ -20,12 +20,12 @@ from leadline.core import registry
 from leadline.core.errors import FailedSamples, UnknownName, UsageError
 from leadline.core.format import format_count, format_span
 from leadline.core.seeds import digest
-from leadline.core.spec import NamedModel, load_spec, parse_models, read_models
+from leadline.core.spec import Logging, NamedModel, load_spec, parse_models, read_models
 from leadline.results.summary import totals_values
 from leadline.results.verdict import failures_fix
-from leadline.run.engine import CheckModel
 from leadline.run.events import ModelRun, ModelRunResult
 from leadline.run.many_models import is_complete, measure_all, submission_entries
+from leadline.run.measure import CheckModel
 from leadline.stats.logprobs import metric_of
 from leadline.store.manifest import now
 from leadline.store.runs import slug, without_brackets
@@ -129,9 +129,13 @@ def parse_shard(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def model_runs(flags: RunOptions, models: Sequence[NamedModel], until: str) -> tuple[Path, list[ModelRun]]:
+def model_runs(
+    flags: RunOptions, models: Sequence[NamedModel], until: str, logging: Logging | None = None
+) -> tuple[Path, list[ModelRun]]:
     """The common folder and the run of each model. The folder's name depends on the spec and not on the models."""
     specs = [spec_of(replace(flags, model=one.model)) for one in models]
+    if logging is not None:
+        specs = [spec.model_copy(update={"log": logging}) for spec in specs]
     for spec in specs:
         registry.provider(registry.ModelName.parse(spec.model))  # an unknown option, before anything is measured
     if until or specs[0].until:

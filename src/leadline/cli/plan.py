@@ -19,9 +19,9 @@ from leadline.console.progress import ProgressListener
 from leadline.core.errors import UsageError
 from leadline.core.format import format_count, format_duration
 from leadline.core.spec import Spec
-from leadline.features.judges.asking import check_judges
-from leadline.features.judges.samples import judge_cost
-from leadline.run.costs import money, side_by_side
+from leadline.run.after_run import check_steps
+from leadline.run.costs import Cost
+from leadline.run.money import money, side_by_side
 from leadline.run.plan import Plan, prepare
 from leadline.store.manifest import MANIFEST, read_manifest, refuse_other_run
 from leadline.store.prices import Tariff, tariff_from_flags, tariff_of
@@ -165,23 +165,20 @@ def _money_values(made: Plan, tariff: Tariff | None) -> dict[str, Any]:
     }
 
 
-def _judge_values(made: Plan, price_in: float | None, price_out: float | None) -> dict[str, Any]:
+def _judge_values(plan: Plan, price_in: float | None, price_out: float | None) -> dict[str, Any]:
     """What every judge costs, apart from the tested model: at the prices of the file, or of the flags."""
-    spec = made.spec
-    if not spec.judges.models:
-        return {}
-    check_judges(spec, priced=price_in is not None or price_out is not None)
-    cost = judge_cost(made)
+    limits, has_prices = plan.spec.limits, price_in is not None or price_out is not None
 
-    def paid(name: str) -> float | None:
-        if price_in is not None or price_out is not None:
+    def paid(name: str, cost: Cost) -> float | None:
+        if has_prices:
             return cost.money(price_in or 0.0, price_out or 0.0)
-        if not spec.limits.prices:
+        if not limits.prices:
             return None
-        tariff = tariff_of(Path(spec.limits.prices), name, spec.limits.tier)
+        tariff = tariff_of(Path(limits.prices), name, limits.tier)
         return tariff.rates.cost(cost.prompt_tokens, cost.output_tokens, 0, 0)
 
-    return {name: asdict(cost) | {"money": paid(name)} for name in spec.judges.models}
+    costs = [step.cost(plan) for step in check_steps(plan.spec, has_prices=has_prices)]
+    return {name: asdict(cost) | {"money": paid(name, cost)} for by_model in costs for name, cost in by_model.items()}
 
 
 def _total(found: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -21,6 +20,7 @@ from leadline.cli.many_models import (
     measure_models,
     model_runs,
 )
+from leadline.cli.process import prepare_process
 from leadline.console.options import (
     NAME_HELP,
     STEP_HELP,
@@ -34,23 +34,14 @@ from leadline.console.options import (
 )
 from leadline.console.output import continue_if_unread, echo, print_json, show_money, warn
 from leadline.console.progress import ProgressListener, SanitisingConsole
-from leadline.core.contracts import Model, Remote
-from leadline.core.errors import (
-    FailedSamples,
-    JudgeRefused,
-    LeadlineError,
-    RunStopped,
-    ServerError,
-    UsageError,
-)
-from leadline.core.spec import Judging, Spec
-from leadline.features.judges.asking import check_judges
+from leadline.core.errors import FailedSamples, LeadlineError, RunStopped, UsageError
+from leadline.core.spec import Logging, Spec
 from leadline.results.run import Run
 from leadline.results.summary import totals_values
 from leadline.results.totals import Totals, cache_warning, format_cache_use, format_seconds_saved
 from leadline.results.verdict import failures_fix
-from leadline.run.engine import CheckModel, measure
 from leadline.run.identity import folder_name
+from leadline.run.measure import CheckModel, Measured, check_model, measure_spec
 from leadline.run.plan import RUNS
 from leadline.store.runs import without_brackets
 
@@ -97,51 +88,26 @@ def run(
     --ray a model runs as replicas on several GPUs, and several models run at the same time.
     """
     listed = listed_models(flags, models, shard, include_model)
-    check = check_server if checks else None
+    check = check_model if checks else None
+    logging = _logging(log_to or [], step, run_name)
     if submission is not None and not listed:
         raise UsageError("--submission needs a list of models", where="--submission", fix="add --models FILE")
     if listed:
-        folder, runs = model_runs(flags, listed, until)
+        folder, runs = model_runs(flags, listed, until, logging)
         _refuse_unused_gate("", base, gate)
-        log = _prepare_logging(log_to or [], step, run_name, [run.spec.model for run in runs])
-        for planned in runs:
-            check_judges(planned.spec)
+        prepare_process(*(run.spec for run in runs))
         results = measure_models(runs, keep_prompts=keep_prompts, check=check)
-        refusals = [_judge(result.run.folder, result.entrant.spec) for result in results if result.run is not None]
-        try:
-            finish_models(results, folder, as_json=flags.json_, page=figure, submission=submission, shard=shard)
-        finally:
-            for result in results:
-                if result.run is not None:
-                    log(result.run.folder)
-        if refused := next(filter(None, refusals), None):
-            raise refused
+        finish_models(results, folder, as_json=flags.json_, page=figure, submission=submission, shard=shard)
+        raise_first(error for result in results for error in result.step_errors)
         return
-    spec = spec_of(flags)
-    check_judges(spec)
-    _refuse_unused_gate(until or spec.until, base, gate)
-    log = _prepare_logging(log_to or [], step, run_name, [spec.model])
-    spec = with_rule(spec, until)
-    found = None
-    if spec.until:
-        from leadline.run.until import measure_until  # imports scipy
-
-        with ProgressListener(rule=True) as listener:
-            stopped = measure_until(
-                spec, folder_of(flags, spec), base=base, gate=gate, fixed=spec.samples, listen=listener,
-                keep_prompts=keep_prompts, check=check,
-            )  # fmt: skip
-        measured = stopped.run
-        found = {"outcome": stopped.step.outcome, "sentence": stopped.sentence, "saving": stopped.saving}
-    else:
-        measured = measure_one(spec, folder_of(flags, spec), keep_prompts=keep_prompts, check=check)
-    refused = _judge(measured.folder, spec)
-    try:
-        finish(measured, as_json=flags.json_, figure=figure, found=found)
-    finally:  # runs with failed samples are logged too
-        log(measured.folder)
-    if refused is not None:
-        raise refused
+    spec = with_rule(spec_of(flags), until)
+    if logging is not None:
+        spec = spec.model_copy(update={"log": logging})
+    _refuse_unused_gate(spec.until, base, gate)
+    measured = measure_with_progress(
+        spec, folder_of(flags, spec), keep_prompts=keep_prompts, check=check, base=base, gate=gate
+    )
+    finish(measured, as_json=flags.json_, figure=figure)
 
 
 def folder_of(flags: RunOptions, spec: Spec) -> Path | None:
@@ -153,38 +119,19 @@ def folder_of(flags: RunOptions, spec: Spec) -> Path | None:
     return former if former.exists() else RUNS / folder_name(spec, suite)
 
 
-def _judge(folder: Path, spec: Spec) -> LeadlineError | None:
-    """Grades the answers if the spec has judges. A judge that may not grade does not hide the run: it is returned."""
-    if not spec.judges.models:
-        return None
-    from leadline.features.judges.command import failed_verdicts, grade  # imports scipy
-
-    asked = spec.judges
-    try:
-        result = grade(
-            folder, asked.models, rubric=asked.rubric, own_family=asked.own_family, floor=asked.floor,
-            limits=spec.limits, trust=True,
-        )  # fmt: skip
-    except (JudgeRefused, ServerError) as error:
-        warn(f"a judge did not grade: {error.what}")
-        return error
-    return failed_verdicts(result.failed, folder)
-
-
-def check_server(model: Model) -> Sequence[str]:
-    """What the cheap checks of `leadline doctor` find; nothing for a model in this process."""
-    if not isinstance(model, Remote):
-        return ()
-    from leadline.features.doctor.checks import cheap_findings  # openai, jinja2
-
-    return cheap_findings(model)
-
-
-def measure_one(spec: Spec, out: Path | None, *, keep_prompts: bool = False, check: CheckModel | None = None) -> Run:
+def measure_with_progress(
+    spec: Spec,
+    out: Path | None,
+    *,
+    keep_prompts: bool = False,
+    check: CheckModel | None = None,
+    base: Path | None = None,
+    gate: str = "",
+) -> Measured:
     """Measures one model, with its progress in the terminal."""
-    with ProgressListener() as listener:
-        without = spec.model_copy(update={"judges": Judging()})  # they follow with a progress bar of their own
-        return measure(without, out, listen=listener, keep_prompts=keep_prompts, check=check)
+    prepare_process(spec)
+    with ProgressListener(rule=bool(spec.until)) as listener:
+        return measure_spec(spec, out, listen=listener, keep_prompts=keep_prompts, check=check, base=base, gate=gate)
 
 
 def _refuse_unused_gate(until: str, base: Path | None, gate: str) -> None:
@@ -197,29 +144,26 @@ def _refuse_unused_gate(until: str, base: Path | None, gate: str) -> None:
         )
 
 
-def _prepare_logging(
-    trackers: Sequence[str], step: str | None, run_name: str, models: Sequence[str]
-) -> Callable[[Path], None]:
-    """Checks the tracker options before the run. Returns the function that logs a finished run."""
+def _logging(trackers: Sequence[str], step: str | None, run_name: str) -> Logging | None:
+    """The trackers of the command line; None where there are none, and those of the spec file count."""
     if trackers:
-        from leadline.features.trackers.command import check_trackers, log_finished  # imports altair
-
-        check_trackers(trackers, step or "0", models)
-        return partial(log_finished, trackers=trackers, step=step or "0", run_name=run_name)
+        return Logging(to=tuple(trackers), step=step or "0", run_name=run_name)
     if step is not None or run_name:
         raise UsageError(
             "this option has no effect without --log-to",
             where="--step" if step is not None else "--run-name",
             fix="add --log-to, for example --log-to tensorboard:logs, or use `leadline log` later",
         )
-    return lambda folder: None
+    return None
 
 
 # --- what is shown when a run has ended
 
 
-def finish(run: Run, *, as_json: bool, figure: bool = True, found: Mapping[str, str] | None = None) -> None:
-    """Shows the result, then raises if it is not complete. `found` is what a stopping rule found."""
+def finish(measured: Measured, *, as_json: bool, figure: bool = True) -> None:
+    """Shows the result, then raises if it is not complete or a step after the run failed."""
+    run, rule = measured.run, measured.rule
+    found = {"outcome": rule.step.outcome, "sentence": rule.sentence, "saving": rule.saving} if rule else None
     if as_json:
         from leadline.report.sections import run_values
 
@@ -233,6 +177,13 @@ def finish(run: Run, *, as_json: bool, figure: bool = True, found: Mapping[str, 
         program = "leadline" if shutil.which("leadline") else sys.argv[0]  # `make demo` does not change the PATH
         echo(f"next      {shlex.join([program, 'report', str(run.folder)])}  # a page with every answer")
     raise_if_incomplete(run)
+    raise_first(measured.errors)
+
+
+def raise_first(errors: Iterable[LeadlineError]) -> None:
+    """Raises the first error of the steps after a run, when its result has been shown."""
+    for error in errors:
+        raise error
 
 
 def raise_if_incomplete(run: Run) -> None:

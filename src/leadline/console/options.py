@@ -21,7 +21,7 @@ from leadline.console.output import BudgetOption, PricesOption, TierOption, warn
 from leadline.core import registry
 from leadline.core.contracts import Task
 from leadline.core.errors import UnknownName, UsageError
-from leadline.core.spec import Spec, Suite, SuiteSetting, TaskSpec, load_spec, make_spec
+from leadline.core.spec import MAX_SAMPLES_UNTIL, Spec, Suite, SuiteSetting, TaskSpec, load_spec, make_spec
 from leadline.tasks.prompts import prompts_spec
 from leadline.tasks.templates import with_templates
 from leadline.tasks.wording import WordedTask
@@ -29,8 +29,6 @@ from leadline.tasks.wording import WordedTask
 COMMAND_LINE = "command line"
 """Where a wrong value was given, in errors."""
 DEFAULT_LENGTHS = "1k,2k,4k,8k"
-MAX_SAMPLES_UNTIL = 100
-"""The default of --samples with --until."""
 FROM_MEMORY = ("question answering", "published")
 """Categories of tasks whose questions can be asked without the document."""
 UntilOption = Annotated[

@@ -29,6 +29,7 @@ from leadline.run.events import (
     Pending,
     RuleChecked,
     Started,
+    StepProgress,
     Stopping,
     Waiting,
 )
@@ -125,8 +126,10 @@ class ProgressListener:
         self.counter = SampleCounter()
         self._rule = rule
         self._view: Bar | ProgressLines | None = None
+        self._step_bar: Bar | None = None
         self._waiting = ""
         self._sentence = ""
+        self._step_text = ""
 
     def progress(self) -> RunProgress:
         return replace(self.counter.progress(), waiting=self._waiting)
@@ -134,6 +137,8 @@ class ProgressListener:
     def __call__(self, event: Event) -> None:
         if isinstance(event, Started):
             self._begin(event)
+        elif isinstance(event, StepProgress):
+            self._show_step(event)
         elif isinstance(event, Answered):
             self.counter.add(event.record, event.replaces)
             self._waiting = ""
@@ -171,19 +176,36 @@ class ProgressListener:
     def _open_view(self) -> None:
         self._view = Bar() if sys.stderr.isatty() else ProgressLines()
 
+    def _show_step(self, event: StepProgress) -> None:
+        """A bar for people, one line at the end for logs."""
+        text, self._step_text = self._step_text, event.text
+        if sys.stderr.isatty():
+            self._close_view()
+            self._step_bar = self._step_bar or Bar(transient=True)
+            self._step_bar.show(event.done, event.total, event.text)
+        elif event.done == event.total and text != event.text:
+            self._say(event.text)
+
     def _say(self, text: str) -> None:
-        if self._view is None:
+        view = self._step_bar or self._view
+        if view is None:
             say(text)
         else:
-            self._view.say(text)
+            view.say(text)
+
+    def _close_view(self) -> None:
+        if self._view is not None:
+            self._view.update(self.progress(), force=True)
+            self._view.close()
+            self._view = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._view is not None:
-            self._view.update(self.progress(), force=True)
-            self._view.close()
+        self._close_view()
+        if self._step_bar is not None:
+            self._step_bar.close()
 
 
 class ManyModelsListener(ProgressListener):

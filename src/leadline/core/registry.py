@@ -24,7 +24,8 @@ from leadline.core.types import Probe
 
 OptionsT = TypeVar("OptionsT", bound=Options)
 PluginKind = Literal[
-    "tasks", "models", "scorers", "sources", "suites", "trackers", "report_sections", "pages", "model_checks"
+    "tasks", "models", "scorers", "sources", "suites", "trackers", "report_sections", "pages", "model_checks",
+    "after_run",
 ]  # fmt: skip
 
 
@@ -46,6 +47,11 @@ def find(kind: PluginKind, name: str) -> Any:
     if point is None:
         raise UnknownName(kind.removesuffix("s"), name, names(kind))
     return point.load()
+
+
+def every(kind: PluginKind) -> dict[str, Any]:
+    """All plugins of a kind, by name and in the order of their names."""
+    return {name: find(kind, name) for name in names(kind)}
 
 
 def plugin_file(name: str) -> Path | None:

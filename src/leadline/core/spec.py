@@ -1,6 +1,6 @@
 """The spec of a run: model, tasks, lengths, depths, samples. A TOML file and command-line flags give the same one.
 
-Every field but `limits` and `judges` is part of the run's identity, because those cannot change an answer.
+Every field but `limits`, `judges` and `log` is part of the run's identity, because those cannot change an answer.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pydantic import (
     ModelWrapValidatorHandler,
     ValidationError,
     ValidationInfo,
+    field_validator,
     model_validator,
 )
 
@@ -33,6 +34,8 @@ Option = Any  # any TOML value: str, int, float, bool, list, table
 
 MAX_DEPTHS = 10_000
 MAX_SAMPLES = 1_000_000
+MAX_SAMPLES_UNTIL = 100
+"""Samples per cell where a stopping rule decides and none are given."""
 MAX_LENGTH = 1 << 36
 """Larger numbers are typing mistakes; without a limit they would exhaust memory."""
 
@@ -200,6 +203,26 @@ class Judging(FrozenModel):
         return {"models": models} if isinstance(models, (list, tuple)) else value
 
 
+class Logging(FrozenModel):
+    """Experiment trackers that the result is written to at the end of a run; no part of its identity."""
+
+    to: tuple[str, ...] = ()
+    """`TRACKER:PLACE`, such as `mlflow:http://127.0.0.1:5000` or `tensorboard:logs`."""
+    step: str = Field("0", description="a number, or auto to read it from the model's name")
+    run_name: str = Field("", description="the name of the series; by default the model without its step")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_list(cls, value: Any) -> Any:
+        trackers = [value] if isinstance(value, str) else value
+        return {"to": trackers} if isinstance(trackers, (list, tuple)) else value
+
+    @field_validator("step", mode="before")
+    @classmethod
+    def _step_as_text(cls, value: Any) -> Any:
+        return str(value) if type(value) is int else value
+
+
 def _as_list(tasks: Any) -> Any:
     return [tasks] if isinstance(tasks, (str, Mapping)) else tasks
 
@@ -225,6 +248,7 @@ class Spec(FrozenModel):
     allowance: Annotated[str, BeforeValidator(_parse_allowance)] = ""
     """Tokens for thinking, beyond those of the task's answer and part of the length: a number, or auto to find it."""
     judges: Judging = Judging()
+    log: Logging = Logging()
     limits: Limits = Limits()
 
     @model_validator(mode="wrap")
@@ -236,6 +260,13 @@ class Spec(FrozenModel):
         except ValidationError as error:
             raise plain_error(cls, error, where=(info.context or {}).get("where", "Spec")) from None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _maximum_of_a_rule(cls, values: Any) -> Any:
+        if isinstance(values, Mapping) and values.get("until") and "samples" not in values:
+            return {**values, "samples": MAX_SAMPLES_UNTIL}
+        return values
+
     @model_validator(mode="after")
     def _distinct_labels(self) -> Spec:
         titles = [t.title for t in self.tasks]
@@ -245,9 +276,8 @@ class Spec(FrozenModel):
         return self
 
     def identity(self) -> dict[str, Any]:
-        """The spec without limits and judges, as plain values. An empty `until` or `allowance` is omitted: older runs
-        have the same digest."""
-        aside = {"limits", "judges", *(name for name in ("until", "allowance") if not getattr(self, name))}
+        """The spec without limits, judges and trackers, as plain values. An empty `until` or `allowance` is omitted."""
+        aside = {"limits", "judges", "log", *(name for name in ("until", "allowance") if not getattr(self, name))}
         return self.model_dump(mode="json", exclude=aside)
 
     @property

@@ -8,37 +8,29 @@ passes events on to the listener and syncs records to disk.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence, Set
-from contextlib import suppress
+from collections.abc import Sequence, Set
 from functools import partial
-from pathlib import Path
 
-from leadline.core.contracts import Caching, Model, Remote
+from leadline.core.contracts import Caching, Remote
 from leadline.core.errors import Interrupted, RunStopped, ServerError, UnreadableRecord
 from leadline.core.format import format_count
 from leadline.core.records import Completion, Failure, Record
-from leadline.core.spec import Spec
 from leadline.core.types import Document
-from leadline.features.judges.asking import check_judges, judge_as_asked
-from leadline.results.run import Run, load_run
-from leadline.run.allowance import AUTO, find_allowance
-from leadline.run.costs import budget_of
-from leadline.run.documents import PlannedDocument, cells_of, documents_fit, drafted, planned_documents
-from leadline.run.events import Answered, Event, Listener, Note, PendingWatch, Started, Stopping, ignore, saying_waits
-from leadline.run.plan import Plan, check_room, prepare
+from leadline.run.documents import PlannedDocument, cells_of, drafted, planned_documents
+from leadline.run.events import Answered, Event, Listener, Note, PendingWatch, Started, Stopping, ignore
+from leadline.run.money import budget_of
+from leadline.run.plan import Plan
 from leadline.run.queue import Queue, Work
 from leadline.run.recording import Recorder
 from leadline.run.retry import Asked, LogprobAdapter, Retrier
 from leadline.run.stopping import RESUME, Breaker, Stop, stopping_on_signals
 from leadline.store.files import SYNC_SECONDS
-from leadline.store.manifest import MANIFEST
 from leadline.store.run_prices import save_prices
-from leadline.store.runs import RunWriter, count_done, open_run
+from leadline.store.runs import RunWriter
 
 if sys.platform == "win32":
     resource = None
@@ -47,7 +39,6 @@ else:
 
 NAMED_LINES = 5
 """Unreadable lines that are named when a run is resumed."""
-M_ARENA_MAX = -8  # malloc.h of glibc
 
 
 def execute(
@@ -128,12 +119,10 @@ class _Engine:
             fewer = f"{format_count(allowed, 'worker')} instead of {workers}"
             self._listen(Note(f"{fewer}: this process may open no more files (ulimit -n)"))
             workers = allowed
-        if plan.model.asked_per == "probe":
-            _share_heap()
         if said := self._limit.describe(max(plan.spec.lengths), workers):
             self._listen(Note(said))
         try:
-            self._attend(self._start(workers))
+            self._pump_events(self._start(workers))
         except BaseException as error:  # a second Ctrl-C, an error of the listener
             self.stop.because(error)
             self._queue.close()
@@ -170,7 +159,7 @@ class _Engine:
                 fix=RESUME,
             )
 
-    def _attend(self, workers: Sequence[threading.Thread]) -> None:
+    def _pump_events(self, workers: Sequence[threading.Thread]) -> None:
         """Passes events on until the last worker has ended. Polls, since waking for every record costs too much."""
         announced, watch = False, PendingWatch(self._listen)
         for worker in workers:
@@ -214,13 +203,13 @@ class _Engine:
         with self._queue.turn:
             if work is not None:
                 self._record(work, answers)
-            following = None if self.stop.is_set else self._affordable(self._queue.take())
+            following = None if self.stop.is_set else self._within_budget(self._queue.take())
             if following is not None and self._keep_prompts:
                 for probe in following.probes:
                     self._writer.keep_prompt(probe.cell, following.document.prompt_text(probe))
             return following
 
-    def _affordable(self, work: Work | None) -> Work | None:
+    def _within_budget(self, work: Work | None) -> Work | None:
         """The work if the budget has the most it can cost, now or when others are answered; else the run stops."""
         budget = self._budget
         if work is None or budget is None:
@@ -277,16 +266,11 @@ FILES_KEPT_FREE = 16
 
 
 def connections_allowed(wanted: int) -> int:
-    """How many of these connections this process may open; at least one. Raises its own limit where it may."""
+    """How many of these connections this process may open; at least one. The limit itself is the process's own:
+    `leadline run` raises its own in leadline.cli.process."""
     if resource is None:
         return wanted
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = wanted + open_files() + FILES_KEPT_FREE
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-        with suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return wanted
     return max(1, min(wanted, soft - open_files() - FILES_KEPT_FREE))
@@ -297,82 +281,3 @@ def open_files() -> int:
         return len(os.listdir("/dev/fd"))
     except OSError:
         return FILES_KEPT_FREE
-
-
-def _share_heap() -> None:
-    """One heap for threads started from now on. With glibc's heap per thread, sixteen workers with documents of 128k
-    tokens hold 60 MB of gaps, although Python runs them one at a time."""
-    if sys.platform == "linux" and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
-        mallopt(M_ARENA_MAX, 1)
-
-
-# --- one call to measure, one to see what it would cost
-
-
-CheckModel = Callable[[Model], Sequence[str]]
-"""Looks at an open model before a run, and returns what the user should know about it."""
-
-
-def measure(
-    spec: Spec,
-    out: Path | str | None = None,
-    *,
-    listen: Listener = ignore,
-    keep_prompts: bool = False,
-    check: CheckModel | None = None,
-) -> Run:
-    """Asks everything the spec wants that the folder does not have yet, and returns the run.
-
-    Failed samples are in the run's totals and records and are asked again by the next call. A run that stops early
-    raises RunStopped, a wrong spec raises an error of its own; what was recorded is kept. Judges of the spec grade the
-    answers at the end.
-    """
-    check_judges(spec)
-    with prepare(spec, listen=listen) as made:
-        folder = carry_out(checked(made, out, check, listen), out, listen=listen, keep_prompts=keep_prompts)
-    if spec.judges.models:
-        judge_as_asked(folder, spec)
-    return load_run(folder)
-
-
-def checked(made: Plan, out: Path | str | None, check: CheckModel | None, listen: Listener) -> Plan:
-    """The plan with what a check of its model found. A run that has all its answers needs none."""
-    folder = made.folder if out is None else Path(out)
-    if check is None or ((folder / MANIFEST).exists() and count_done(folder)[0] >= made.planned):
-        return made
-    with saying_waits(listen):
-        return made.with_notes(check(made.model))
-
-
-def carry_out(
-    made: Plan,
-    out: Path | str | None = None,
-    *,
-    listen: Listener = ignore,
-    keep_prompts: bool = False,
-    stop: Stop | None = None,
-) -> Path:
-    """Runs a plan and returns the folder. `stop` ends it from another thread."""
-    folder = made.folder if out is None else Path(out)
-    check_room(folder, made.planned)
-    with open_run(folder, made.manifest) as writer:
-        if made.spec.allowance == AUTO:
-            ask = partial(execute, made, writer, keep_prompts=keep_prompts, stop=stop)
-            cells = list(cells_of(made.spec, made.tasks))
-            find_allowance(
-                cells,
-                made.fitter,
-                writer.folder,
-                lambda some, heard: ask(only=some, listen=heard),
-                partial(documents_fit, made.spec, made.tasks, made.fitter),
-                listen,
-            )
-        else:
-            execute(made, writer, listen=listen, keep_prompts=keep_prompts, stop=stop)
-    return folder
-
-
-def plan(spec: Spec) -> Plan:
-    """What a run costs and what to know about it. The model is opened to count in its tokens, and closed."""
-    with prepare(spec, planning=True) as made:
-        return made

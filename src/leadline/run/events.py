@@ -87,7 +87,16 @@ class RuleChecked:
     asks: int
 
 
-Event = Started | Answered | Waiting | Pending | Note | Stopping | RuleChecked
+@dataclass(frozen=True, slots=True)
+class StepProgress:
+    """How far a step after the questions is, such as a judge."""
+
+    text: str
+    done: int
+    total: int
+
+
+Event = Started | Answered | Waiting | Pending | Note | Stopping | RuleChecked | StepProgress
 Listener = Callable[[Event], None]
 
 
@@ -125,7 +134,7 @@ class PendingWatch:
 
 
 @contextmanager
-def saying_waits(listen: Listener) -> Iterator[None]:
+def reporting_waits(listen: Listener) -> Iterator[None]:
     """Looks from a thread while the caller prepares a run."""
     watch, done = PendingWatch(listen), threading.Event()
 
@@ -161,6 +170,8 @@ class ModelRunResult:
     entrant: ModelRun
     run: Run | None = None
     error: LeadlineError | None = None
+    step_errors: tuple[LeadlineError, ...] = ()
+    """Of steps after the run, such as judges: it has its answers all the same."""
     was_complete: bool = False
     """Whether the run was complete before, so that the model was not opened."""
 

@@ -11,11 +11,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-
-import msgspec
 
 from leadline.core import registry
 from leadline.core.contracts import Model
@@ -23,11 +20,12 @@ from leadline.core.errors import Interrupted, LeadlineError, StoreError
 from leadline.core.records import Record
 from leadline.core.spec import Spec
 from leadline.results.breakdowns import NO_CONTEXT
-from leadline.results.run import Run, load_run
+from leadline.results.run import load_run
+from leadline.run.after_run import check_steps, steps_of, take_steps
 from leadline.run.allowance import AUTO
-from leadline.run.engine import CheckModel, carry_out, checked
-from leadline.run.events import Event, ManyModelsEvent, ModelEnded, ModelRun, ModelRunResult, ModelStarted
-from leadline.run.plan import OpenModel, open_model, prepare
+from leadline.run.events import Listener, ManyModelsEvent, ModelEnded, ModelRun, ModelRunResult, ModelStarted
+from leadline.run.measure import CheckModel, measure_spec
+from leadline.run.plan import OpenModel, open_model
 from leadline.run.stopping import RESUME, Stop, stopping_on_signals
 from leadline.stats.intervals import Estimate
 from leadline.stats.logprobs import estimate, metric_of
@@ -53,12 +51,14 @@ def measure_all(
     check: CheckModel | None = None,
 ) -> list[ModelRunResult]:
     """One result for each model, in their order. Raises only when all of it was stopped or no cluster is there."""
-    complete = {e.name: ModelRunResult(e, load_run(e.folder), was_complete=True) for e in entrants if is_complete(e)}
+    for entrant in entrants:
+        check_steps(entrant.spec)
+    complete = {e.name: _completed(e, listen) for e in entrants if is_complete(e)}
     missing = [e for e in entrants if e.name not in complete]
     for result in complete.values():
         listen(ModelEnded(result))
     with _capacity(missing) as (at_once, open_):
-        pool = _ModelPool(missing, partial(_measured, open_=open_, keep_prompts=keep_prompts, check=check))
+        pool = _ModelPool(missing, partial(_measure, open_=open_, keep_prompts=keep_prompts, check=check))
         found = {**complete, **pool.run(min(at_once, len(missing)), listen)}
     return [found[e.name] for e in entrants]
 
@@ -73,6 +73,23 @@ def is_complete(entrant: ModelRun) -> bool:
     if manifest.digest != entrant.spec.digest or done != manifest.planned:
         return False
     return entrant.spec.allowance != AUTO or any(session.ended for session in manifest.sessions[-1:])
+
+
+def _completed(entrant: ModelRun, listen: ManyModelsListener) -> ModelRunResult:
+    """The result of a model that need not be opened. Steps after the run may be new."""
+    errors = take_steps(steps_of(entrant.spec), entrant.folder, entrant.spec, listen)
+    return ModelRunResult(entrant, load_run(entrant.folder), was_complete=True, step_errors=errors)
+
+
+def _measure(
+    entrant: ModelRun, listen: Listener, stop: Stop, *, open_: OpenModel, keep_prompts: bool, check: CheckModel | None
+) -> ModelRunResult:
+    name = "" if entrant.name == entrant.spec.model else entrant.name
+    measured = measure_spec(
+        entrant.spec, entrant.folder, listen=listen, keep_prompts=keep_prompts, check=check, name=name,
+        open_model=open_, stop=stop,
+    )  # fmt: skip
+    return ModelRunResult(entrant, measured.run, step_errors=measured.errors)
 
 
 @contextmanager
@@ -111,27 +128,11 @@ def _in_process(spec: Spec) -> bool:
         return False  # reported when the model is opened
 
 
-def _measured(
-    entrant: ModelRun,
-    listen: Callable[[Event], None],
-    stop: Stop,
-    *,
-    open_: OpenModel,
-    keep_prompts: bool,
-    check: CheckModel | None,
-) -> Run:
-    with prepare(entrant.spec, open_, listen=listen) as made:
-        name = "" if entrant.name == entrant.spec.model else entrant.name
-        made = checked(made, entrant.folder, check, listen)
-        named = replace(made, manifest=msgspec.structs.replace(made.manifest, name=name))
-        return load_run(carry_out(named, entrant.folder, listen=listen, keep_prompts=keep_prompts, stop=stop))
-
-
 class _ModelPool:
     """Measures models in threads; the calling thread passes on their events and handles signals."""
 
     def __init__(
-        self, entrants: Sequence[ModelRun], measure: Callable[[ModelRun, Callable[[Event], None], Stop], Run]
+        self, entrants: Sequence[ModelRun], measure: Callable[[ModelRun, Listener, Stop], ModelRunResult]
     ) -> None:
         self._waiting = deque(entrants)
         self._measure = measure
@@ -175,7 +176,7 @@ class _ModelPool:
 
     def _result(self, entrant: ModelRun) -> ModelRunResult:
         try:
-            return ModelRunResult(entrant, self._measure(entrant, self._events.put, self._stop.inner()))
+            return self._measure(entrant, self._events.put, self._stop.inner())
         except LeadlineError as error:
             return ModelRunResult(entrant, error=error)
         except BaseException as error:  # code of a checkpoint may even exit, and the others must go on

@@ -38,7 +38,7 @@ from leadline.core.types import Cell, Document
 from leadline.run.allowance import first_allowances
 from leadline.run.costs import Cost, allowances, cost_of, forecast, prompts_of
 from leadline.run.documents import check_memory, count_cells, depths_of, first_rows, overlap_notes, with_possible_length
-from leadline.run.events import Listener, ignore, saying_waits
+from leadline.run.events import Listener, ignore, reporting_waits
 from leadline.run.identity import folder_name, manifest_for
 from leadline.run.queue import DocumentLimit
 from leadline.run.retry import Retrier
@@ -144,7 +144,7 @@ class Plan:
 def prepare(spec: Spec, open_: OpenModel | None = None, *, listen: Listener = ignore, planning: bool = False) -> Plan:
     """Checks a spec and returns its plan, or raises the first error. `open_` replaces `open_model`; the listener hears
     what is waited for. Only with `planning` may the model be one that cannot be asked."""
-    with saying_waits(listen):
+    with reporting_waits(listen):
         return _prepare(spec, open_, listen, planning)
 
 
@@ -238,7 +238,7 @@ def _open_replicas(name: str, provider: ModelProvider, wanted: int) -> Model:
     return open_replicas(name, wanted)
 
 
-def check_room(folder: Path, planned: int) -> None:
+def check_disk_space(folder: Path, planned: int) -> None:
     """Raises unless the folder is writable and the disk has room for the records."""
     place = next(p for p in (folder, *folder.absolute().parents) if p.exists())
     if not os.access(place, os.W_OK) or not place.is_dir():

@@ -17,14 +17,13 @@ from leadline.core.records import Record
 from leadline.core.spec import Spec
 from leadline.core.types import Cell
 from leadline.results.comparability import comparability
-from leadline.results.run import Run, load_run
+from leadline.results.run import load_run
 from leadline.results.sentences import format_saving, format_step
 from leadline.results.totals import refuse_unmeasured, totals_of
 from leadline.run.allowance import AUTO
 from leadline.run.documents import depths_of
-from leadline.run.engine import CheckModel, checked, execute
-from leadline.run.events import Listener, RuleChecked, ignore, without_started
-from leadline.run.plan import Plan, check_room, prepare
+from leadline.run.events import Listener, RuleChecked, without_started
+from leadline.run.plan import Plan
 from leadline.stats.allocate import (
     Design,
     SamplingStep,
@@ -39,61 +38,59 @@ from leadline.stats.observations import Observations, observations
 from leadline.store.manifest import read_manifest
 from leadline.store.runs import RunWriter, open_run, read_records
 
-Rule = Callable[[Observations], SamplingStep]
+Look = Callable[[Observations], SamplingStep]
 
 
 @dataclass(frozen=True, slots=True)
 class RuleResult:
     """What the stopping rule found at the end."""
 
-    run: Run
     step: SamplingStep
     sentence: str
     saving: str
 
 
-def measure_until(
-    spec: Spec,
-    out: Path | str | None = None,
-    *,
-    base: Path | None = None,
-    gate: str = "",
-    fixed: int = 100,
-    listen: Listener = ignore,
-    keep_prompts: bool = False,
-    check: CheckModel | None = None,
-) -> RuleResult:
-    """Asks in rounds until the spec's rule is satisfied or every cell has `spec.samples`.
+@dataclass(frozen=True, slots=True)
+class StoppingRule:
+    """The rule of a spec; `base` and `gate` are for the rule `verdict`."""
 
-    `base` and `gate` are for the rule `verdict`. `fixed` is the number of samples per cell that the saving refers to.
-    """
-    until = parse_until(spec.until)
-    if spec.allowance == AUTO:
-        raise UsageError(
-            "the allowance cannot be found while a rule decides how many samples there are",
-            where="--allowance",
-            fix="give a number, such as --allowance 4096, or leave out --until",
-        )
-    if until.rule == "verdict" and (base is None or not gate):
-        raise UsageError(
-            "the rule `verdict` needs another run and a gate",
-            where="--until",
-            fix='add --base RUN --gate "overall >= -1"',
-        )
-    with prepare(spec, listen=listen) as made:
-        folder = made.folder if out is None else Path(out)
-        check_room(folder, made.planned)
-        design = _design(made, fixed)
-        if until.rule == "verdict" and base is not None:
-            _refuse_other_questions(base, made)
-        rule = _rule(until, design, base, gate)
-        made = checked(made, out, check, listen)
-        with open_run(folder, made.manifest) as writer:
-            step = _ask_in_rounds(rule, made, writer, listen, keep_prompts=keep_prompts)
-            if until.rule == "verdict":
+    until: Until
+    base: Path | None
+    gate: str
+
+    @classmethod
+    def of(cls, spec: Spec, base: Path | None, gate: str) -> StoppingRule:
+        """Raises if the spec cannot be measured with its rule, before the model is opened."""
+        until = parse_until(spec.until)
+        if spec.allowance == AUTO:
+            raise UsageError(
+                "the allowance cannot be found while a rule decides how many samples there are",
+                where="--allowance",
+                fix="give a number, such as --allowance 4096, or leave out --until",
+            )
+        if until.rule == "verdict" and (base is None or not gate):
+            raise UsageError(
+                "the rule `verdict` needs another run and a gate",
+                where="--until",
+                fix='add --base RUN --gate "overall >= -1"',
+            )
+        return cls(until, base, gate)
+
+    def look_for(self, plan: Plan) -> Look:
+        """What the rule does after each round. Raises if it cannot be applied to the plan, before anything is sent."""
+        design = _design(plan)
+        if self.until.rule == "verdict" and self.base is not None:
+            _refuse_other_questions(self.base, plan)
+        return _look_of(self.until, design, self.base, self.gate)
+
+    def ask(self, look: Look, plan: Plan, folder: Path, execute: Callable[..., None], listen: Listener) -> RuleResult:
+        """Asks in rounds until the rule is satisfied or every cell has the samples of the spec."""
+        with open_run(folder, plan.manifest) as writer:
+            step = _ask_in_rounds(look, plan, writer, execute, listen)
+            if self.until.rule == "verdict":
                 refuse_unmeasured(folder, totals_of(read_records(folder)))
             writer.sync()
-        return RuleResult(load_run(folder), step, format_step(step), format_saving(step, fixed))
+        return RuleResult(step, format_step(step), format_saving(step, plan.spec.samples))
 
 
 def _refuse_other_questions(base: Path, made: Plan) -> None:
@@ -108,18 +105,20 @@ def _refuse_other_questions(base: Path, made: Plan) -> None:
         )
 
 
-def _ask_in_rounds(rule: Rule, made: Plan, writer: RunWriter, listen: Listener, *, keep_prompts: bool) -> SamplingStep:
+def _ask_in_rounds(
+    look: Look, made: Plan, writer: RunWriter, execute: Callable[..., None], listen: Listener
+) -> SamplingStep:
     """Looks and asks until the rule is done, or until no sample of a round gets an answer."""
     recorded = _by_key(writer.folder)
     asked: dict[str, None] = {}
     first = True
-    while not (step := rule(observations(_looked_at(made, (recorded[key] for key in asked if key in recorded))))).done:
-        wanted = [cell.key for cell in (*step.next, *_beside(made, step.next))]
+    while not (step := look(observations(_counted(made, (recorded[key] for key in asked if key in recorded))))).done:
+        wanted = [cell.key for cell in (*step.next, *_companion_cells(made, step.next))]
         missing = frozenset(k for k in wanted if k not in asked and (k not in recorded or recorded[k].failed))
         if missing:
             listen(RuleChecked(format_step(step), len(missing)))
             heard = listen if first else without_started(listen)
-            execute(made, writer, listen=heard, keep_prompts=keep_prompts, only=missing)
+            execute(made, writer, listen=heard, only=missing)
             first = False
             recorded = _by_key(writer.folder)
         asked.update(dict.fromkeys(wanted))
@@ -128,11 +127,11 @@ def _ask_in_rounds(rule: Rule, made: Plan, writer: RunWriter, listen: Listener, 
     return step
 
 
-def _looked_at(made: Plan, records: Iterable[Record]) -> Iterator[Record]:
+def _counted(made: Plan, records: Iterable[Record]) -> Iterator[Record]:
     return (record for record in records if made.tasks[record.cell.task].in_means)
 
 
-def _beside(made: Plan, cells: Sequence[Cell]) -> Iterator[Cell]:
+def _companion_cells(made: Plan, cells: Sequence[Cell]) -> Iterator[Cell]:
     """The same lengths, depths and samples of the tasks that no rule looks at."""
     for title, task in made.tasks.items():
         if not task.in_means:
@@ -145,7 +144,7 @@ def _by_key(folder: Path) -> dict[str, Record]:
     return {record.cell.key: record for record in read_records(folder)}
 
 
-def _design(made: Plan, fixed: int) -> Design:
+def _design(made: Plan) -> Design:
     if not made.places:
         raise UsageError(
             "no task has answers to documents that a rule could look at",
@@ -155,18 +154,18 @@ def _design(made: Plan, fixed: int) -> Design:
     return Design(
         places=made.places,
         cap=made.spec.samples,
-        fixed=fixed,
+        fixed=made.spec.samples,
         at_once=made.at_once,
         nested=made.spec.reading == "nested",
     )
 
 
-def _rule(until: Until, design: Design, base: Path | None, gate: str) -> Rule:
+def _look_of(until: Until, design: Design, base: Path | None, gate: str) -> Look:
     if until.rule == "effective":
         return lambda data: until_effective(data, design, confidence=until.number)
     if until.rule == "cell":
         return lambda data: until_cells(data, design, until.number)
-    assert base is not None  # checked in measure_until
+    assert base is not None  # checked in StoppingRule.of
     old, clauses = load_run(base), parse_gate(gate)
     refuse_unmeasured(base, old.totals)
     return lambda data: until_verdict(data, old.table.as_asked, design, clauses, confidence=until.number)

@@ -34,8 +34,8 @@ import msgspec
 
 from leadline.core.errors import SourceError, UnknownName, UsageError
 from leadline.core.files import expand_path, parse_json, parse_toml, read_text
+from leadline.core.payments import Payment
 from leadline.core.records import Completion, Record
-from leadline.features.judges.verdicts import JudgeVerdict
 
 STANDARD = "standard"
 FIX = "see docs/prices.md for the format"
@@ -101,13 +101,11 @@ class Tariff(msgspec.Struct, frozen=True, omit_defaults=True):
         written = min(prompt - cached, outcome.cache_write_tokens or 0)
         return self._rates_of(prompt).cost(prompt, output, cached, written)
 
-    def cost_of_verdict(self, verdict: JudgeVerdict) -> float:
-        """Of the replies of a judge, by the server's counts and where it gives none by ours."""
-        replies = max(1, verdict.replies)
-        prompt = (verdict.prompt_tokens + verdict.estimated_prompt) // replies
-        output = (verdict.completion_tokens + verdict.estimated_completion) // replies
-        cached = verdict.cached_tokens // replies
-        return replies * self._rates_of(prompt).cost(prompt, output, min(prompt, cached), 0)
+    def cost_of_payment(self, payment: Payment) -> float:
+        """Of requests to another model than the tested one."""
+        prompt, output = payment.prompt_tokens // payment.requests, payment.output_tokens // payment.requests
+        cached = min(prompt, payment.cached_tokens // payment.requests)
+        return payment.requests * self._rates_of(prompt).cost(prompt, output, cached, 0)
 
     @property
     def origin(self) -> str:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import msgspec
 
+from leadline.core import registry
 from leadline.core.errors import SourceError, UsageError
 from leadline.core.files import read_inside
-from leadline.features.judges.verdicts import RULE, every_verdict
+from leadline.core.payments import Payment
 from leadline.store.files import replace_file
 from leadline.store.prices import Tariff, tariff_of
 from leadline.store.runs import every_record
@@ -94,15 +96,18 @@ class RunPrices:
         """By judge, what all its verdicts cost; without judges that have no price."""
         paid: dict[str, float] = {}
         tariffs: dict[str, Tariff | None] = {}
-        for verdict in every_verdict(self.folder):
-            if verdict.judge == RULE:
-                continue
-            if verdict.judge not in tariffs:
-                tariffs[verdict.judge] = self.of(verdict.judge)
-            if (tariff := tariffs[verdict.judge]) is not None:
-                paid[verdict.judge] = paid.get(verdict.judge, 0.0) + tariff.cost_of_verdict(verdict)
+        for payment in _payments(self.folder):
+            if payment.model not in tariffs:
+                tariffs[payment.model] = self.of(payment.model)
+            if (tariff := tariffs[payment.model]) is not None:
+                paid[payment.model] = paid.get(payment.model, 0.0) + tariff.cost_of_payment(payment)
         return paid
 
     def judges_estimated(self) -> bool:
         """Whether a judge's server gave no token counts, so that its money is by ours."""
-        return any(verdict.estimated_prompt for verdict in every_verdict(self.folder))
+        return any(payment.is_estimated for payment in _payments(self.folder))
+
+
+def _payments(folder: Path) -> Iterator[Payment]:
+    """What the steps after the questions, such as judges, have asked of other models."""
+    return chain.from_iterable(step.payments(folder) for step in registry.every("after_run").values())

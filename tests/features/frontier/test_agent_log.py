@@ -12,7 +12,7 @@ from leadline.core.registry import task as find_task
 from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.types import Cell, Document
 from leadline.features.frontier.agent_log import WRONG_ORDER, AgentLog
-from leadline.run.engine import measure
+from leadline.run.measure import measure
 from leadline.stats.intervals import mean_interval
 from leadline.store.runs import read_records
 from leadline.text.chat import completion_frame

@@ -13,7 +13,7 @@ from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.types import Cell, Document
 from leadline.features.frontier.record_list import MESSAGES, TOPIC_OF
 from leadline.features.frontier.scorers import counted_answer, partial_credit
-from leadline.run.engine import measure
+from leadline.run.measure import measure
 from leadline.stats.intervals import mean_interval
 from leadline.store.runs import read_records
 from leadline.text.chat import completion_frame

@@ -14,7 +14,7 @@ pytest.importorskip("xllamacpp")
 from leadline.core.records import Completion, Record
 from leadline.core.spec import make_spec
 from leadline.models.hf.smollm2 import fetch_gguf
-from leadline.run.engine import measure
+from leadline.run.measure import measure
 from leadline.store.runs import read_records
 from support.llama_server import MODEL, LlamaServer
 

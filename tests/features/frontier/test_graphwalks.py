@@ -12,7 +12,7 @@ from leadline.core.errors import SourceError, UsageError
 from leadline.core.records import Completion, Receipt
 from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.types import Cell, Document, Probe
-from leadline.run.engine import measure
+from leadline.run.measure import measure
 from leadline.scorers.answer_sets import GRAPHWALKS, final_nodes, set_f1
 from leadline.scorers.failure import classify
 from leadline.store.runs import read_records

@@ -12,7 +12,7 @@ from leadline.core.records import Completion, Receipt
 from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.types import Cell, Document, Probe
 from leadline.features.frontier.scorers import copy_score, word_error_rate
-from leadline.run.engine import measure
+from leadline.run.measure import measure
 from leadline.scorers.failure import classify
 from leadline.stats.intervals import mean_interval
 from leadline.store.runs import read_records

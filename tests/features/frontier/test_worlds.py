@@ -14,7 +14,7 @@ from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.types import Cell, Document
 from leadline.features.frontier.story import ASKED, NUMBERS, PLACES, THINGS, make_story
 from leadline.features.published.longbench_scorers import BABILONG_LABELS, babilong
-from leadline.run.engine import measure
+from leadline.run.measure import measure
 from leadline.scorers.answer_sets import names_only
 from leadline.stats.intervals import mean_interval
 from leadline.store.runs import read_records

@@ -19,7 +19,7 @@ from leadline.features.judges.results import read_judged
 from leadline.features.judges.rubric import load_rubric
 from leadline.features.judges.samples import draw_labels
 from leadline.features.judges.verdicts import VERDICTS, VerdictWriter, read_verdicts
-from leadline.run.engine import measure
+from leadline.run.measure import measure
 from leadline.store.runs import read_records
 from support.fake_server import FakeServer, FakeServerProcess, Faults, Reply
 from support.judged_runs import copy_run, read_lines, record_run, write_lines

@@ -23,7 +23,7 @@ from leadline.features.logprobs.metrics import (
     place_anchors,
 )
 from leadline.results.run import load_run
-from leadline.run.engine import measure, plan
+from leadline.run.measure import measure, plan
 from leadline.stats.logprobs import by_distance, by_length, estimate, ratio_interval
 from leadline.stats.observations import observations
 from leadline.store.export import row

@@ -24,7 +24,7 @@ from leadline.core.spec import make_spec
 from leadline.core.types import Continuation, TokenNLL
 from leadline.models.hf import HF, smollm2
 from leadline.models.openai.provider import OpenAIModel
-from leadline.run.engine import measure
+from leadline.run.measure import measure
 from leadline.store.runs import read_records
 from leadline.store.submissions import read_submission
 

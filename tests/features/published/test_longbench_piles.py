@@ -15,7 +15,7 @@ from leadline.core.errors import LeadlineError
 from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.types import Cell, Document, Probe
 from leadline.features.published.longbench_piles import WITH_EVIDENCE, LongBenchPile, PileName, open_pile
-from leadline.run.engine import measure
+from leadline.run.measure import measure
 from leadline.store.runs import read_records
 from leadline.text.chat import completion_frame
 from leadline.text.fitting import Fitter

@@ -23,7 +23,7 @@ from leadline.features.published.longbench import LongBench, mini_samples, sampl
 from leadline.features.published.report import published_scores
 from leadline.results.comparability import mixed_variants
 from leadline.results.run import load_run
-from leadline.run.engine import measure
+from leadline.run.measure import measure
 from leadline.store.runs import read_records
 from leadline.tasks.templates import with_templates
 from leadline.text.chat import completion_frame

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from leadline.core.contracts import Model, Remote
+from leadline.core.contracts import Model
 from leadline.core.errors import LeadlineError, ServerAway, UnknownName
 from leadline.core.secrets import redact
 from leadline.features.doctor import counting, generating, reading, serving, templates
@@ -145,9 +145,6 @@ def _make(check: Check, examiner: Examiner, progress: Progress, number: int, cou
 
 
 def cheap_findings(model: Model) -> tuple[str, ...]:
-    """What the checks that a run makes before it begins find, one line for each finding; nothing for a model in this
-    process."""
-    if not isinstance(model, Remote):
-        return ()
+    """What the checks that a run makes before it begins find, one line for each finding."""
     found = examine(model, cheap=True).findings
     return tuple(f"{r.title}: {r.evidence}. Effect: {r.effect}. Fix: {r.fix}" for r in found)

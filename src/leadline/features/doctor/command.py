@@ -17,7 +17,7 @@ from leadline.core.spec import make_spec, parse_length
 from leadline.features.doctor.checks import CHECKS, choose_checks, examine
 from leadline.features.doctor.findings import CheckStatus, Checkup
 from leadline.report.score_tables import grid_of
-from leadline.run.events import saying_waits
+from leadline.run.events import reporting_waits
 from leadline.run.plan import open_model, refuse_secrets
 
 CHECK_HELP = f"Make only this check: {', '.join(check.id for check in CHECKS)}. Repeatable. [default: all]"
@@ -61,7 +61,7 @@ def doctor(
     """
     choose_checks(check or ())
     tokens = parse_length(longest) if longest else None
-    with ProgressListener() as listener, saying_waits(listener):
+    with ProgressListener() as listener, reporting_waits(listener):
         opened = _open_for_checks(model, timeout)
         try:
             checkup = examine(

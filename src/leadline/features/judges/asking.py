@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,6 +30,7 @@ from leadline.core.spec import Limits, Spec, TaskSpec
 from leadline.core.types import Cell, Document, Probe
 from leadline.features.judges.admission import FLOOR, KNOWN_CASE, families
 from leadline.features.judges.correction import KnownCase, known_cases
+from leadline.features.judges.payments import JudgePayments, estimated_tokens, judge_tariffs
 from leadline.features.judges.prompt import (
     ALLOWANCE,
     JudgedSample,
@@ -42,7 +43,8 @@ from leadline.features.judges.rubric import Rubric, load_rubric, reply_schema
 from leadline.features.judges.samples import AnswersToJudge, JudgeResult, VerdictRequest, answer_digest, canary_requests
 from leadline.features.judges.verdicts import RULE, JudgeVerdict, VerdictWriter, verdict_key
 from leadline.results.run import format_model
-from leadline.run.costs import JudgePayments, budget_of, estimated_tokens, judge_tariffs
+from leadline.run.events import Listener, Note, StepProgress, ignore
+from leadline.run.money import budget_of
 from leadline.run.plan import asked_at_once, open_model
 from leadline.run.retry import Asked, Retrier
 from leadline.run.stopping import RESUME, Breaker, Stop, stopping_on_signals
@@ -54,19 +56,6 @@ from leadline.text.fitting import Fitter
 REPLY_CHARACTERS = 2000
 
 
-@dataclass(frozen=True, slots=True)
-class JudgeProgress:
-    """Where a judge is: `total` answers take a judge, `done` of them have its verdict."""
-
-    judge: str
-    phase: str
-    done: int
-    total: int
-    unparsed: int = 0
-    failed: int = 0
-
-
-JudgeListener = Callable[[JudgeProgress], None]
 Prepared = tuple[str, VerdictRequest, JudgedSample, JudgePrompt]
 """A verdict to ask for: its key, the request, what the judge sees of the answer, and the prompt."""
 Graded = tuple[JudgeVerdict, Outcome]
@@ -81,11 +70,13 @@ def judge_run(
     own_family: bool = False,
     floor: float = FLOOR,
     limits: Limits | None = None,
-    listen: JudgeListener | None = None,
+    listen: Listener = ignore,
+    stop: Stop | None = None,
     trust: bool = False,
 ) -> JudgeResult:
-    """Grades every answer of the run with every judge. Raises JudgeRefused for a judge that may not grade. Python files
-    that the run folder names are imported only with `trust`, unless a judge is one of them."""
+    """Grades every answer of the run with every judge. Raises JudgeRefused for a judge that may not grade. The listener
+    hears how far each is, and what the user should know; `stop` ends it from another thread. Python files that the run
+    folder names are imported only with `trust`, unless a judge is one of them."""
     folder = Path(folder)
     manifest, rules = read_manifest(folder), load_rubric(rubric)
     tested = (str(manifest.spec["model"]), str(manifest.model.get("name", "")))
@@ -103,7 +94,7 @@ def judge_run(
                 own = _check_family((name, judge.model.card.name), tested, allowed=own_family)
                 tariff = tariffs.get(name)
                 paying = JudgePayments(tariff, budget_of(limits, folder, tested[0], tariff), str(folder))
-                grader = _Grader(judge, rules, writer, own, limits, listen or (lambda progress: None), paying)
+                grader = _Grader(judge, rules, writer, own, limits, listen, paying, (stop or Stop()).inner())
                 grader.run("known cases", list(canary_requests()), result)
                 grader.check_floor(floor)
                 if number == 0:  # a judge that cannot be asked leaves no verdicts of rules alone
@@ -111,26 +102,30 @@ def judge_run(
                 graded = grader.run("answers", answers.to_judge(), result)
                 result.sent += graded
         result.kept = sum(1 for v in writer.kept.values() if v.judge != RULE and not v.canary) - result.sent
+    for note in _notes_on(result):
+        listen(Note(note))
     return result
 
 
-def judge_as_asked(folder: Path, spec: Spec, listen: JudgeListener | None = None) -> JudgeResult:
-    """What the spec asks judges for. The folder was written from this spec, so its files are those the user named."""
-    asked = spec.judges
-    return judge_run(
-        folder, asked.models, rubric=asked.rubric, own_family=asked.own_family, floor=asked.floor,
-        limits=spec.limits, listen=listen, trust=True,
-    )  # fmt: skip
+def _notes_on(result: JudgeResult) -> Iterator[str]:
+    yield from result.notes
+    if result.without_surroundings:
+        yield (
+            f"{result.without_surroundings:,} samples were judged with their evidence alone: the text around it needs "
+            "the tested model's tokenizer as a file"
+        )
+    if result.not_gradable:
+        yield f"{result.not_gradable:,} answers have no targets, so this rubric cannot grade them"
 
 
 # --- which judge may grade
 
 
-def check_judges(spec: Spec, *, priced: bool = False) -> None:
+def check_judges(spec: Spec, *, has_prices: bool = False) -> None:
     """Raises for judges of a spec that cannot grade, as far as names tell, or that the file of prices does not name,
-    unless they are `priced` otherwise: before the run, not after it."""
+    unless they have prices otherwise: before the run, not after it."""
     load_rubric(spec.judges.rubric)
-    if not priced:
+    if not has_prices:
         judge_tariffs(spec.limits, spec.judges.models)
     for name in spec.judges.models:
         check_judge(name, (spec.model,), allowed=spec.judges.own_family)
@@ -223,8 +218,9 @@ class _Grader:
         writer: VerdictWriter,
         own: bool,
         limits: Limits,
-        listen: JudgeListener,
+        listen: Listener,
         paying: JudgePayments,
+        stop: Stop,
     ) -> None:
         self._paying = paying
         self._judge = judge
@@ -236,7 +232,7 @@ class _Grader:
         self._fitter = Fitter(judge.model.tokenizer, judge.model.frame)
         self._families = families(judge.name, judge.model.card.name)
         self._is_remote = isinstance(judge.model, Remote)
-        self._stop = Stop()
+        self._stop = stop
         self._retrier = Retrier(judge.model, limits, self._stop, lambda waiting: None)
         self._breaker = Breaker(limits.breaker)
         self._turn = threading.Lock()
@@ -257,13 +253,16 @@ class _Grader:
                 while thread.is_alive():
                     thread.join(SYNC_SECONDS)
                     self._writer.sync()
-                    self._listen(
-                        JudgeProgress(self._judge.name, phase, self._done, len(missing), self._unparsed, self._failed)
-                    )
+                    self._listen(StepProgress(self._describe(phase, len(missing)), self._done, len(missing)))
         result.failed += self._failed
         if self._stop.error is not None:
             raise self._stop.error
         return len(missing)
+
+    def _describe(self, phase: str, total: int) -> str:
+        text = f"{format_model(self._judge.name)}: {phase} {self._done:,} of {total:,}"
+        text += f", {self._unparsed:,} unparsed" if self._unparsed else ""
+        return text + (f", {self._failed:,} failed" if self._failed else "")
 
     def check_floor(self, floor: float) -> None:
         """Raises unless the judge knows right from wrong on the known cases."""

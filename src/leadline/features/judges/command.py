@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -25,14 +24,15 @@ from leadline.console.output import (
     show_money,
     warn,
 )
-from leadline.console.progress import Bar, SanitisingConsole
-from leadline.core.errors import FailedSamples, MissingExtra, UsageError
+from leadline.console.progress import ProgressListener, SanitisingConsole
+from leadline.core.errors import MissingExtra, UsageError
 from leadline.core.files import read_text, table_rows
 from leadline.core.spec import Limits
 from leadline.features.judges.admission import FLOOR
+from leadline.features.judges.after_run import failed_verdicts
 from leadline.features.judges.agreement import Rating
 from leadline.features.judges.agreement import agreement as agreement_of
-from leadline.features.judges.asking import JudgeProgress, judge_run
+from leadline.features.judges.asking import judge_run
 from leadline.features.judges.correction import RaterQuality, beside_truth
 from leadline.features.judges.report import judged_section, judged_values
 from leadline.features.judges.results import read_judged
@@ -40,7 +40,7 @@ from leadline.features.judges.rubric import load_rubric
 from leadline.features.judges.samples import JudgeResult, write_label_draw
 from leadline.features.judges.verdicts import LABELS, VERDICTS
 from leadline.report.terminal import show_section
-from leadline.results.run import format_judge_money, format_model
+from leadline.results.run import format_judge_money
 from leadline.store.manifest import read_manifest
 from leadline.store.run_prices import RunPrices
 
@@ -102,7 +102,17 @@ def judge(
         raise UsageError("a budget has no effect without judges", where="--budget", fix="add --with MODEL")
     if with_:
         limits = Limits(workers=workers, timeout=timeout, prices=prices or "", tier=tier or "", budget=budget or "")
-        result = grade(run, with_, rubric=rubric, own_family=own_family, floor=floor, limits=limits, trust=trust)
+        with ProgressListener() as listener:
+            result = judge_run(
+                run,
+                with_,
+                rubric=rubric,
+                own_family=own_family,
+                floor=floor,
+                limits=limits,
+                listen=listener,
+                trust=trust,
+            )
     if label is not None or page:
         _label(run, rubric, label, page=page, port=port, trust=trust)
     read_manifest(run)  # raises if the folder is not a run
@@ -124,62 +134,6 @@ def judge(
             echo(f"labels    {labels or run / LABELS}")
     if (failed := failed_verdicts(result.failed, run)) is not None:
         raise failed
-
-
-def grade(
-    folder: Path,
-    judges: Sequence[str],
-    *,
-    rubric: str,
-    own_family: bool,
-    floor: float,
-    limits: Limits,
-    trust: bool = False,
-) -> JudgeResult:
-    """Grades with the progress in the terminal."""
-    with _judge_progress() as listen:
-        result = judge_run(
-            folder, judges, rubric=rubric, own_family=own_family, floor=floor, limits=limits, listen=listen, trust=trust
-        )
-    for note in result.notes:
-        warn(note)
-    if result.without_surroundings:
-        warn(
-            f"{result.without_surroundings:,} samples were judged with their evidence alone: the text around it needs "
-            "the tested model's tokenizer as a file"
-        )
-    if result.not_gradable:
-        warn(f"{result.not_gradable:,} answers have no targets, so this rubric cannot grade them")
-    return result
-
-
-def failed_verdicts(count: int, folder: Path) -> FailedSamples | None:
-    fix = "run the same command again: only these are asked"
-    return FailedSamples(f"{count:,} verdicts could not be asked for", where=str(folder), fix=fix) if count else None
-
-
-@contextmanager
-def _judge_progress() -> Iterator[Callable[[JudgeProgress], None]]:
-    """A bar for people, one line per judge and phase for logs."""
-    bar = Bar(transient=True) if sys.stderr.isatty() else None
-    said = ""
-
-    def show(progress: JudgeProgress) -> None:
-        nonlocal said
-        text = f"{format_model(progress.judge)}: {progress.phase} {progress.done:,} of {progress.total:,}"
-        text += f", {progress.unparsed:,} unparsed" if progress.unparsed else ""
-        text += f", {progress.failed:,} failed" if progress.failed else ""
-        if bar is not None:
-            bar.show(progress.done, progress.total, text)
-        elif progress.done == progress.total and text != said:
-            said = text
-            say(text)
-
-    try:
-        yield show
-    finally:
-        if bar is not None:
-            bar.close()
 
 
 # --- labels

@@ -1,4 +1,4 @@
-"""`leadline log`: write saved runs to experiment trackers. `leadline run --log-to` uses the same functions."""
+"""`leadline log`: write saved runs to experiment trackers. `leadline run --log-to` does so at the end of a run."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import Annotated
 import typer
 
 from leadline.console.options import NAME_HELP, STEP_HELP, TRACKER_HELP
-from leadline.console.output import echo, print_json, say, warn
+from leadline.console.output import echo, print_json
 from leadline.core import registry
 from leadline.core.contracts import TrackerEntry
-from leadline.core.errors import LeadlineError, TrackerError, UsageError
-from leadline.core.format import sanitise
+from leadline.core.errors import UsageError
 from leadline.core.secrets import redact
 from leadline.features.trackers.entry import step_of, tracker_entry, write_entry
 from leadline.results.run import load_run
@@ -37,7 +36,7 @@ def log(
     written = []
     for folder, entry in zip(runs, entries, strict=True):
         for tracker in to:
-            where = _write(tracker, entry)
+            where = write_entry(tracker, entry)
             written.append(
                 {"run": str(folder), "to": redact(tracker), "step": entry.step, "name": entry.name, "where": where}
             )
@@ -47,55 +46,11 @@ def log(
         print_json(written)
 
 
-def check_trackers(trackers: Sequence[str], step: str, models: Sequence[str]) -> None:
-    """Before a run: raises for unknown trackers, options and steps; only warns of what the user may still fix."""
-    for model in models:
-        _parse_trackers(trackers, step, model)
-    for tracker in trackers:
-        try:
-            found, place = registry.tracker(tracker)
-            found.check(place)
-        except LeadlineError as error:
-            _warn(tracker, error)
-
-
-def log_finished(folder: Path, *, trackers: Sequence[str], step: str, run_name: str) -> None:
-    """Logs a finished run. Errors become warnings, because the run itself is complete."""
-    entry: TrackerEntry | None = None
-    for tracker in trackers:
-        try:
-            entry = entry or tracker_entry(load_run(folder), step, run_name)
-            where = _write(tracker, entry)
-        except Exception as error:
-            _warn(tracker, error)
-        else:
-            say(f"logged    step {entry.step} of {entry.name} -> {where}")
-
-
-def _parse_trackers(trackers: Sequence[str], step: str, model: str = "0") -> None:
+def _parse_trackers(trackers: Sequence[str], step: str) -> None:
     for tracker in trackers:
         registry.tracker(tracker)
-    step_of(model, step)
-
-
-def _write(tracker: str, entry: TrackerEntry) -> str:
-    """Writes one entry. Any exception of the tracker's own package becomes a TrackerError."""
-    try:
-        return write_entry(tracker, entry)
-    except LeadlineError:
-        raise
-    except Exception as error:
-        raise TrackerError(
-            f"{type(error).__name__}: {error}",
-            where=tracker,
-            fix="the run itself is complete; try `leadline log RUN --to ...` again",
-        ) from error
-
-
-def _warn(tracker: str, error: Exception) -> None:
-    warn(f"not logged to {tracker}: {sanitise(getattr(error, 'what', f'{type(error).__name__}: {error}'))}")
-    if fix := getattr(error, "fix", ""):
-        say(f"       fix: {sanitise(fix)}")
+    if step != "auto":  # a step in the names of models is read when their runs are loaded
+        step_of("", step)
 
 
 def _refuse_equal_steps(runs: Sequence[Path], entries: Sequence[TrackerEntry], step: str) -> None:

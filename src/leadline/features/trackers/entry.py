@@ -22,7 +22,7 @@ from pathlib import Path
 
 from leadline.core import registry
 from leadline.core.contracts import TrackerEntry
-from leadline.core.errors import UsageError
+from leadline.core.errors import LeadlineError, TrackerError, UsageError
 from leadline.core.format import format_length, sanitise
 from leadline.report.charts.grid import task_grid
 from leadline.report.charts.heatmap import heatmap
@@ -158,8 +158,18 @@ def log_run(folder: Path | str, to: str, *, step: int | str = 0, name: str = "",
 
 
 def write_entry(to: str, entry: TrackerEntry) -> str:
+    """Writes one entry and returns where it is. Any exception of the tracker's own package becomes a TrackerError."""
     tracker, place = registry.tracker(to)
-    return tracker.write(place, entry)
+    try:
+        return tracker.write(place, entry)
+    except LeadlineError:
+        raise
+    except Exception as error:
+        raise TrackerError(
+            f"{type(error).__name__}: {error}",
+            where=to,
+            fix="the run itself is complete; try `leadline log RUN --to ...` again",
+        ) from error
 
 
 def step_of(model: str, step: int | str) -> int:

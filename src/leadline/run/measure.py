@@ -1,0 +1,145 @@
+"""One way to measure: does what a spec says, for the command line, Python, lists of models and Ray.
+
+Check the spec, open the model, check the model, ask (everything, or in rounds while a stopping rule decides, or with an
+allowance that is found), then the steps after the run, such as judges and trackers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from leadline.core import registry
+from leadline.core.contracts import Model
+from leadline.core.errors import LeadlineError
+from leadline.core.spec import Spec
+from leadline.results.run import Run, load_run
+from leadline.run.after_run import check_steps, take_steps
+from leadline.run.allowance import AUTO, find_allowance
+from leadline.run.documents import cells_of, documents_fit
+from leadline.run.engine import execute
+from leadline.run.events import Listener, ignore, reporting_waits
+from leadline.run.plan import OpenModel, Plan, check_disk_space, prepare
+from leadline.run.stopping import Stop
+from leadline.store.manifest import MANIFEST
+from leadline.store.runs import RunWriter, count_done, open_run
+
+if TYPE_CHECKING:
+    from leadline.run.until import RuleResult, StoppingRule
+
+CheckModel = Callable[[Model], Sequence[str]]
+"""Looks at an open model before a run, and returns what the user should know about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A run with all its answers, what its stopping rule found, and the errors of the steps after it."""
+
+    run: Run
+    rule: RuleResult | None = None
+    errors: tuple[LeadlineError, ...] = ()
+
+
+def check_model(model: Model) -> Sequence[str]:
+    """What all checks of the door `leadline.model_checks` find; a server is sent about ten small requests."""
+    checks: dict[str, CheckModel] = registry.every("model_checks")
+    return [finding for check in checks.values() for finding in check(model)]
+
+
+def measure_spec(
+    spec: Spec,
+    out: Path | str | None = None,
+    *,
+    listen: Listener = ignore,
+    keep_prompts: bool = False,
+    check: CheckModel | None = None,
+    base: Path | str | None = None,
+    gate: str = "",
+    name: str = "",
+    open_model: OpenModel | None = None,
+    stop: Stop | None = None,
+) -> Measured:
+    """Asks everything the spec wants that the folder does not have yet, and takes the steps after the run.
+
+    Failed samples are in the run's totals and records and are asked again by the next call. A run that stops early
+    raises RunStopped, a wrong spec raises an error of its own; what was recorded is kept.
+
+    `base` and `gate` are for the stopping rule `verdict`. `name` is what a list of models calls this one. `open_model`
+    replaces the opening of the model by its name, and `stop` ends the run from another thread.
+    """
+    steps = check_steps(spec, listen)
+    rule = _stopping_rule(spec, base, gate) if spec.until else None
+    with prepare(spec, open_model, listen=listen) as plan:
+        plan = dataclasses.replace(plan, manifest=msgspec.structs.replace(plan.manifest, name=name))
+        folder = plan.folder if out is None else Path(out)
+        check_disk_space(folder, plan.planned)
+        ask = _ask_all if rule is None else partial(rule.ask, rule.look_for(plan))
+        plan = _with_findings(plan, folder, check, listen)
+        found = ask(plan, folder, partial(execute, keep_prompts=keep_prompts, stop=stop), listen)
+    errors = take_steps(steps, folder, spec, listen, stop)
+    return Measured(load_run(folder), found, errors)
+
+
+def measure(
+    spec: Spec,
+    out: Path | str | None = None,
+    *,
+    listen: Listener = ignore,
+    keep_prompts: bool = False,
+    check: CheckModel | None = None,
+) -> Run:
+    """The run of `measure_spec`. Raises the first error of a step after the run."""
+    measured = measure_spec(spec, out, listen=listen, keep_prompts=keep_prompts, check=check)
+    for error in measured.errors:
+        raise error
+    return measured.run
+
+
+Execute = Callable[..., None]
+"""`execute` with everything that is the same for all rounds."""
+
+
+def _ask_all(plan: Plan, folder: Path, execute: Execute, listen: Listener) -> None:
+    """Asks every cell that has no answer. Where the allowance is found, those that were cut off are asked again."""
+    with open_run(folder, plan.manifest) as writer:
+        if plan.spec.allowance == AUTO:
+            _find_allowance(plan, writer, execute, listen)
+        else:
+            execute(plan, writer, listen=listen)
+
+
+def _find_allowance(plan: Plan, writer: RunWriter, execute: Execute, listen: Listener) -> None:
+    find_allowance(
+        list(cells_of(plan.spec, plan.tasks)),
+        plan.fitter,
+        writer.folder,
+        lambda cells, listen: execute(plan, writer, only=cells, listen=listen),
+        partial(documents_fit, plan.spec, plan.tasks, plan.fitter),
+        listen,
+    )
+
+
+def _stopping_rule(spec: Spec, base: Path | str | None, gate: str) -> StoppingRule:
+    from leadline.run.until import StoppingRule  # imports scipy, which other runs do not need
+
+    return StoppingRule.of(spec, None if base is None else Path(base), gate)
+
+
+def _with_findings(plan: Plan, folder: Path, check: CheckModel | None, listen: Listener) -> Plan:
+    """The plan with what a check of its model found. A run that has all its answers needs none."""
+    if check is None or ((folder / MANIFEST).exists() and count_done(folder)[0] >= plan.planned):
+        return plan
+    with reporting_waits(listen):
+        return plan.with_notes(check(plan.model))
+
+
+def plan(spec: Spec) -> Plan:
+    """What a run costs and what to know about it. The model is opened to count in its tokens, and closed."""
+    with prepare(spec, planning=True) as made:
+        return made

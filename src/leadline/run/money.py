@@ -1,0 +1,158 @@
+"""What a plan costs in money, in each reading mode, and budgets, which end a run before it costs more.
+
+The prompt tokens of a request say which price it has (long prompts may cost more) and how much of it the provider's
+cache can have: in `shared` and `nested` all but the first question of a document find their beginning there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from leadline.core.contracts import Task
+from leadline.core.errors import RunStopped
+from leadline.core.records import Record
+from leadline.core.spec import Limits
+from leadline.core.types import READINGS, Probe, Reading
+from leadline.run.documents import count_documents, depths_of, samples_of
+from leadline.run.plan import Plan
+from leadline.stats.allocate import Design, until_effective
+from leadline.stats.observations import observations
+from leadline.store.prices import Tariff
+from leadline.store.run_prices import RunPrices, check_budget, format_money
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """The requests of one length that cost the same."""
+
+    requests: int
+    prompt: int
+    output: int
+    cached: int = 0
+    written: int = 0
+
+    def money(self, tariff: Tariff) -> float:
+        one = tariff.cost(self.prompt, self.output, cached=self.cached, written=self.written)
+        return self.requests * one
+
+
+def money(plan: Plan, tariff: Tariff, reading: Reading) -> float | None:
+    """Of all requests of the plan if it were made in this reading mode; None where a task cannot be read so."""
+    if any(reading not in task.readings for task in plan.tasks.values()):
+        return None
+    return sum(
+        bill.money(tariff) for title, task in plan.tasks.items() for bill in _task_bills(plan, title, task, reading)
+    )
+
+
+def side_by_side(plan: Plan, tariff: Tariff) -> dict[str, float | None]:
+    """The money of each reading mode, and the least of a run that stops when its effective length is certain."""
+    found: dict[str, float | None] = {reading: money(plan, tariff, reading) for reading in READINGS}
+    found["until, at least"] = _first_look(plan, tariff)
+    return found
+
+
+def _task_bills(plan: Plan, title: str, task: Task, reading: Reading) -> Iterator[Bill]:
+    samples, depths = samples_of(plan.spec, task), len(depths_of(plan.spec, task))
+    if task.request == "logprobs":
+        cost = plan.costs[title]
+        if cost.requests:
+            yield Bill(cost.requests, cost.prompt_tokens // cost.requests, 0)
+        return
+    prompts, closing = plan.prompts[title]
+    longest, documents = max(prompts), count_documents(plan.spec.model_copy(update={"reading": reading}), task)
+    for length, prompt in prompts.items():
+        output = plan.allowed[title][length]
+        first = documents if reading == "shared" or (reading == "nested" and length == longest) else 0
+        following = samples * depths - first
+        if reading == "fresh" or (first and not following):  # what is written to the cache is never asked again
+            yield Bill(samples * depths, prompt, output)
+            continue
+        if first:
+            yield Bill(first, prompt, output, written=prompt - closing)
+        if following:
+            yield Bill(following, prompt, output, cached=prompt - closing)
+
+
+def _first_look(plan: Plan, tariff: Tariff) -> float | None:
+    """The samples that the rule `effective` asks for before it can stop at all, in the reading mode of the plan."""
+    reading = plan.spec.reading
+    if len(plan.spec.lengths) < 2 or not plan.places:
+        return None
+    design = Design(places=plan.places, at_once=plan.at_once, nested=reading == "nested")
+    total, seen = 0.0, set()
+    for cell in sorted(until_effective(observations(()), design, confidence=0.95).next, key=lambda c: -c.length):
+        prompts, closing = plan.prompts[cell.task]
+        prompt, output = prompts[cell.length], plan.allowed[cell.task][cell.length]
+        if reading == "fresh":
+            total += tariff.cost(prompt, output)
+            continue
+        sample = cell.sample // plan.tasks[cell.task].samples_per_document
+        document, kept = (cell.task, sample, cell.length if reading == "shared" else None), prompt - closing
+        cached, written = (kept, 0) if document in seen else (0, kept)
+        seen.add(document)
+        total += tariff.cost(prompt, output, cached=cached, written=written)
+    return total
+
+
+# --- budgets
+
+
+class Budget:
+    """Ends a run before it costs more: what is in flight counts as the most it can cost. Used with a lock held."""
+
+    def __init__(self, limit: float, tariff: Tariff, spent: float = 0.0) -> None:
+        """`spent` is what the run has cost so far, its judges included; `tariff` is that of the model asked now."""
+        self.limit = limit
+        self.spent = spent
+        self._tariff = tariff
+        self._reserved = 0.0
+
+    @property
+    def in_flight(self) -> bool:
+        return self._reserved > 1e-9
+
+    def most(self, requests: Iterable[tuple[int, int]]) -> float:
+        """The most that requests of (prompt, output) tokens can cost: nothing from a cache, all written to one."""
+        cost = self._tariff.cost
+        return sum(max(cost(prompt, out), cost(prompt, out, written=prompt)) for prompt, out in requests)
+
+    def most_of(self, probes: Sequence[Probe]) -> float:
+        return self.most((probe.prompt_tokens, probe.allowance) for probe in probes)
+
+    def fits(self, most: float) -> bool:
+        return self.spent + self._reserved + most <= self.limit
+
+    def reserve(self, most: float) -> None:
+        self._reserved += most
+
+    def pay(self, most: float, cost: float) -> None:
+        """What was reserved as `most` did cost `cost`."""
+        self._reserved = max(0.0, self._reserved - most)
+        self.spent += cost
+
+    def answered(self, probes: Sequence[Probe], records: Sequence[Record]) -> None:
+        """These probes were answered, or failed."""
+        self.pay(self.most_of(probes), sum(map(self._tariff.cost_of, records)))
+
+    def reached(self, where: str) -> RunStopped:
+        currency = self._tariff.currency
+        spent, limit = format_money(self.spent, currency), format_money(self.limit, currency)
+        return RunStopped(
+            f"the budget of {limit} is reached: {spent} are spent, and the next question could exceed it",
+            where=where,
+            fix="run the same command with a higher --budget: it continues with what is missing",
+        )
+
+
+def budget_of(limits: Limits, folder: Path, tested: str, tariff: Tariff | None) -> Budget | None:
+    """The budget for a model with these prices, the tested one or a judge, less what the run in the folder has cost:
+    its records, also those that were replaced, and the verdicts of judges."""
+    limit = check_budget(limits.budget, tariff)
+    if limit is None or tariff is None:
+        return None
+    prices = RunPrices(folder)
+    spent = prices.model_money(prices.of(tested)) + sum(prices.judge_money().values())
+    return Budget(limit, tariff, spent)
