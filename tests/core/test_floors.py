@@ -19,10 +19,6 @@ FLOORS = {
 }  # fmt: skip
 WITHOUT_MODELS = ("results", "report")
 """A saved run is read where no model can be opened."""
-NOT_YET_APART = {
-    "cli/run.py",
-}
-"""Files of the core that still import a feature."""
 
 
 def rooms_imported(path: Path) -> set[str]:
@@ -47,8 +43,6 @@ def test_a_folder_imports_lower_floors_only(path: Path) -> None:
     if room not in FLOORS:
         return  # leadline/__init__.py, the public door
     for other in rooms_imported(path):
-        if other == "features" and str(path.relative_to(SOURCE)) in NOT_YET_APART:
-            continue
         if other != room:
             assert FLOORS[other] < FLOORS[room], f"{room} imports {other}"
             assert room not in WITHOUT_MODELS or other not in ("run", "models"), f"{room} imports {other}"
