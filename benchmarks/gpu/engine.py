@@ -199,10 +199,17 @@ class Bench:
     # --- reading, probing, scoring --------------------------------------------------------------
 
     def reading(self) -> None:
+        self._read_and_ask(self.lengths, "")
+
+    def long_reading(self) -> None:
+        """To 128k, where the plain loop has no memory for it."""
+        self._read_and_ask(LENGTHS if GPU else self.lengths, "long_")
+
+    def _read_and_ask(self, lengths: tuple[int, ...], label: str) -> None:
         self.engine.close()
-        reader, document = self.engine.reader, shapes.document(7, self.lengths[-1])
-        ends = shapes.closings(7, len(self.lengths) * DEPTHS)
-        asks = asks_of(shapes.cuts(self.lengths, ends), ends)
+        reader, document = self.engine.reader, shapes.document(7, lengths[-1])
+        ends = shapes.closings(7, len(lengths) * DEPTHS)
+        asks = asks_of(shapes.cuts(lengths, ends), ends)
         # As in a run, where states and windows are kept at the cuts.
         bases = sorted({row.base for row in rows_of(document, [ask.cut for ask in asks], ends)})
         peak_bytes(reset=True)
@@ -213,7 +220,7 @@ class Bench:
         extra = self._extra()
         rate = self.rate()
         floor = self._flops(len(document)) / rate
-        self.figures["reading"] = {"tokens": len(document), "seconds": self.prefill, "extra_gib": extra,
+        self.figures[f"{label}reading"] = {"tokens": len(document), "seconds": self.prefill, "extra_gib": extra,
                                    "of_floor": floor / self.prefill, "floor_tflops": rate / 1e12}  # fmt: skip
         row(
             f"prefill {len(document) // 1024}k",
@@ -224,7 +231,7 @@ class Bench:
             peak_bytes(reset=True)
             seconds, _ = clock(lambda: self.engine.answer(document, asks))
             extra = self._extra()
-            self.figures[f"probes_{name}"] = {"seconds": seconds, "probes": len(asks), "extra_gib": extra}
+            self.figures[f"{label}probes_{name}"] = {"seconds": seconds, "probes": len(asks), "extra_gib": extra}
             row(f"{len(asks)} probes of mixed cuts, {name}", f"{seconds:.2f} s, {extra:.2f} GiB extra",
                 f"{seconds / self.prefill:.2f} of the prefill")  # fmt: skip
 

@@ -69,7 +69,7 @@ STEPS = {
                   "Gemma-3-4B shape: plain loop, 8 x 11 x 3 nested, reading 128k, memory"),
     "gpt-oss": Step(1, 100, _bench("gpt-oss-20b", LENGTHS, ("baseline", "nested", "reading")),
                     "gpt-oss-20b shape: the same, plain loop with flex_attention"),
-    "hybrid": Step(1, 70, _bench("granite-4-h", LENGTHS[:5], ("baseline", "nested", "reading")),
+    "hybrid": Step(1, 90, _bench("granite-4-h", LENGTHS[:5], ("baseline", "nested", "reading", "long_reading")),
                    "Granite 4 H Micro shape, torch's own kernels: the same, as far as the plain loop has memory"),
     "llama": Step(1, 110, _bench("llama-8b", LENGTHS, ("baseline", "nested", "reading", "equality")),
                   "Llama-8B shape: the same, and float32 answers compared with the plain path"),
@@ -78,7 +78,7 @@ STEPS = {
     "million-gemma": Step(3, 60, _million("gemma-3-4b", 1 << 20, twice=True), "one million tokens of the Gemma shape"),
     "spill": Step(3, 60, _million("llama-8b", 1 << 17, twice=False, resident=4 * GIB),
                   "128k tokens of the 8B shape with 4 GiB on the device: answers equal to those of the resident one"),
-    "qwen3-next": Step(3, 40, _bench("qwen3-next", LENGTHS[:5], ("baseline", "nested", "reading")),
+    "qwen3-next": Step(3, 60, _bench("qwen3-next", LENGTHS[:5], ("baseline", "nested", "reading", "long_reading")),
                        "Qwen 3 Next shape (12 of 48 layers, 128 of 512 experts), torch's own kernels, to 16k"),
 }  # fmt: skip
 

@@ -14,6 +14,8 @@ pytest.importorskip("transformers")
 from transformers.models.granitemoehybrid import modeling_granitemoehybrid as granite  # noqa: E402
 
 from leadline.models.hf import engine as hf_engine  # noqa: E402
+from leadline.models.hf import scans  # noqa: E402
+from leadline.models.hf import trial as hf_trial  # noqa: E402
 from leadline.models.hf.decode import generate_plain  # noqa: E402
 from leadline.models.hf.engine import Engine, EngineRequest  # noqa: E402
 from leadline.models.hf.reader import Reader, rows_of  # noqa: E402
@@ -110,9 +112,9 @@ def test_rows_are_scanned_together_only_as_far_as_a_pass_goes() -> None:
     engine = Engine(tiny("granite_hybrid", mamba_chunk_size=64), [STOP])
     rows = rows_of(DOCUMENT, [200] * 40, [random_ids(i, 20) for i in range(40)])
     engine.reader.read(DOCUMENT[:200], cuts=[200])
+    assert engine.batch_size(rows, 4) == 1024 // 16  # scans of ours compute for 16 tokens of a row at least
+    engine.reader.replacements = []
     assert engine.batch_size(rows, 4) == 1024 // 64
-    engine.reader.scan_chunk = 16
-    assert engine.batch_size(rows, 4) == 1024 // 16
 
 
 def test_a_scan_has_its_own_chunks_again_after_a_pass() -> None:
@@ -125,8 +127,72 @@ def test_a_scan_has_its_own_chunks_again_after_a_pass() -> None:
 
 
 def test_chunks_stay_those_of_a_kernel_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hf_trial, "find_scans", lambda model: [])
     model = tiny("granite_hybrid", mamba_chunk_size=128)
     for installed, chosen in ((None, 64), (object(), None)):
         monkeypatch.setattr("leadline.models.hf.states.find_spec", lambda name, found=installed: found)
         reader, _ = choose_reader(model, Reader(model, chunk=256), scan_bytes=1 << 30)
         assert reader.scan_chunk == chosen
+
+
+# --- scans of our own -----------------------------------------------------------------------------
+
+
+def recurrent_mamba2(given: dict[str, Any]) -> tuple[Any, Any]:
+    """The definition of Mamba 2, a token at a time in float64."""
+    x, dt, a, b, c = (given[name].double() for name in ("hidden_states", "dt", "A", "B", "C"))
+    dt = torch.nn.functional.softplus(dt + given["dt_bias"].double())
+    b, c = (t.repeat_interleave(x.shape[2] // t.shape[2], 2) for t in (b, c))
+    state, answers = given["initial_states"].double(), []
+    for token in range(x.shape[1]):
+        step = dt[:, token, :, None, None]
+        state = state * (step * a[:, None, None]).exp() + step * x[:, token, ..., None] * b[:, token, :, None]
+        answers.append((state * c[:, token, :, None]).sum(-1) + given["D"].double()[:, None] * x[:, token])
+    return torch.stack(answers, 1), state
+
+
+def recurrent_delta(given: dict[str, Any]) -> tuple[Any, Any]:
+    """The definition of the gated delta rule, a token at a time in float64."""
+    query, key, value, g, beta = (given[name].double() for name in ("query", "key", "value", "g", "beta"))
+    query, key = (t / (t.square().sum(-1, keepdim=True) + 1e-6).sqrt() for t in (query, key))
+    state, answers = given["initial_state"].double(), []
+    for token in range(key.shape[1]):
+        state = state * g[:, token, :, None, None].exp()
+        held = (state * key[:, token, ..., None]).sum(-2)
+        correction = (value[:, token] - held) * beta[:, token, :, None]
+        state = state + key[:, token, ..., None] * correction[..., None, :]
+        answers.append((state * query[:, token, ..., None]).sum(-2) * query.shape[-1] ** -0.5)
+    return torch.stack(answers, 1), state
+
+
+@pytest.mark.parametrize("held", [scans.HELD_BYTES, 1 << 16])
+@pytest.mark.parametrize("tokens", [1, 5, 64, 129, 300])
+def test_scans_are_the_recurrence(tokens: int, held: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scans, "HELD_BYTES", held)
+    device = torch.device("cpu")
+    for function, definition, example in (
+        (scans.mamba2_scan, recurrent_mamba2, scans._mamba2_example),
+        (scans.gated_delta_rule, recurrent_delta, scans._delta_example),
+    ):
+        given = example(device, tokens)
+        for got, want in zip(function(**given), definition(given), strict=True):
+            assert (got - want).norm() <= 3e-6 * want.norm()
+
+
+@pytest.mark.parametrize("family", ["mamba2", "granite_hybrid", "falcon_h1", "qwen3_next"])
+def test_the_model_has_its_own_scan_again_after_a_pass(family: str) -> None:
+    model = tiny(family)
+    engine = Engine(model, [STOP])
+    assert engine.reader.replacements, "the scan of this family is replaced"
+    before = [getattr(each.file, each.name) for each in engine.reader.replacements]
+    found = answers(engine)
+    assert [getattr(each.file, each.name) for each in engine.reader.replacements] == before
+    engine.close()
+    assert found == plain(model)
+
+
+def test_a_scan_that_gives_other_numbers_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = {name: (lambda **given: (given["hidden_states"], 0), package, example)
+             for name, (_, package, example) in scans._KNOWN.items()}  # fmt: skip
+    monkeypatch.setattr(scans, "_KNOWN", wrong)
+    assert scans.find_scans(tiny("granite_hybrid")) == []

@@ -16,7 +16,7 @@ from leadline.models.hf import attention as hf_attention  # noqa: E402
 from leadline.models.hf import parts as attention_parts  # noqa: E402
 from leadline.models.hf.decode import generate, generate_plain  # noqa: E402
 from leadline.models.hf.engine import Engine  # noqa: E402
-from leadline.models.hf.parts import attend, attend_band  # noqa: E402
+from leadline.models.hf.parts import attend, attend_band, attend_triangles  # noqa: E402
 from leadline.models.hf.reader import Reader, rows_of  # noqa: E402
 from leadline.models.hf.sdpa import Scoring, attend_where  # noqa: E402
 from leadline.models.hf.trial import shared_reading_support  # noqa: E402
@@ -25,6 +25,18 @@ from support.architectures import architecture  # noqa: E402
 from support.tiny_models import STOP, random_ids, tiny  # noqa: E402
 
 DOCUMENT = random_ids(0, 300)
+
+
+@pytest.mark.parametrize(
+    ("queries", "before", "size"), [(32, 7, 8), (35, 7, 8), (40, 0, 8), (8, 7, 8), (23, 4, 5), (9, 1, 2)]
+)
+def test_two_triangles_are_a_band(queries: int, before: int, size: int) -> None:
+    generator = torch.Generator().manual_seed(queries)
+    query = torch.randn(1, 4, queries, 16, generator=generator)
+    keys, values = ([torch.randn(1, 2, n, 16, generator=generator) for n in (before, queries) if n] for _ in range(2))
+    for sinks in (None, torch.randn(4, generator=generator)):
+        want = attend_band(query, keys, values, Scoring(0.25), size, sinks)
+        assert torch.allclose(attend_triangles(query, keys, values, Scoring(0.25), size, sinks), want, atol=1e-5)
 
 
 @pytest.mark.parametrize("queries", [1, 8, 33, 64])

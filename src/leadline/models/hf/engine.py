@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from leadline.core.types import Ids
 
 STATES_BYTES = 1 << 30
-"""The limit for the recurrent states of the rows in one batch."""
+"""The limit for the recurrent states of the rows in one batch; on a GPU an eighth of what is free, if that is more."""
 TRIAL_FLOPS = {"cpu": 1e11}
 """Operations of a reading from which the speed is measured: about a second on a CPU; on a GPU a whole chunk."""
 T = TypeVar("T")
@@ -141,8 +141,8 @@ class Engine:
         size = max(1, ROWS_BYTES // max(1, width * self._shape.row_bytes(self._dtype)))
         if self.reader.keeper is None or not self.reader.keeper.row_bytes:
             return size
-        at_once = self.reader.chunk // self.reader.scanned_at_once
-        return max(1, min(size, STATES_BYTES // self.reader.keeper.row_bytes, at_once))
+        at_once, states = self.reader.chunk // self.reader.scanned_at_once, max(STATES_BYTES, (free or 0) // 8)
+        return max(1, min(size, states // self.reader.keeper.row_bytes, at_once))
 
     @property
     def reading_notes(self) -> tuple[str, ...]:

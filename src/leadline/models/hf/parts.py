@@ -118,6 +118,8 @@ def attend_band(
     """
     heads, key_heads, queries, width = query.shape[1], keys[0].shape[1], query.shape[2], query.shape[3]
     before = sum(t.shape[2] for t in keys) - queries
+    if query.device.type == "cuda" and before in (0, size - 1) and queries >= size > 1 and how.cap is None:
+        return attend_triangles(query, keys, values, how, size, sinks)
     reach = max(_ALIGNED, _whole(size - 1))
     block = min(_BAND_QUERIES, reach, _whole(queries))
     count = -(-queries // block)
@@ -141,6 +143,45 @@ def attend_band(
     answer = torch.cat(answers) if len(answers) > 1 else answers[0]
     answer = answer.reshape(count, key_heads, heads // key_heads, block, -1).permute(0, 3, 1, 2, 4)
     return answer.reshape(1, count * block, heads, -1)[:, :queries]
+
+
+def attend_triangles(
+    query: Tensor,
+    keys: Sequence[Tensor],
+    values: Sequence[Tensor],
+    how: Scoring,
+    size: int,
+    sinks: Tensor | None = None,
+) -> Tensor:
+    """The same without masks, where a whole window or nothing is before the queries: kernels for causal attention are
+    the fastest there are.
+
+    Of blocks as long as the window, a query sees its own block up to itself, and the block before from the place after
+    its own on. Read backwards, the second is causal attention too, of all but one query to all but one key.
+    """
+    queries = query.shape[2]
+    before, padding = sum(t.shape[2] for t in keys) - queries, -queries % size
+    count = (queries + padding) // size
+    blocks = _blocks(pad(query, (0, 0, 0, padding)) if padding else query, size)
+    key, value = (
+        _blocks(pad(torch.cat(list(pieces), 2), (0, 0, size - before, padding)), size) for pieces in (keys, values)
+    )
+    planned = queries % _BAND_QUERIES == 0
+    own = attend(blocks, key[1:], value[1:], how, causal=True, planned=planned)
+    # Of the layout of the first, so that one kernel can merge them.
+    earlier = torch.zeros_like(own[0]), torch.full_like(own[1], float("-inf"))
+    first = 0 if before else 1  # nothing is before the first block of a document
+    if first < count:
+        backwards = (t.flip(2) for t in (blocks[first:, :, :-1], key[first:count, :, 1:], value[first:count, :, 1:]))
+        answer, lse = attend(*backwards, how, causal=True, planned=planned)
+        earlier[0][first:, :, :-1], earlier[1][first:, :, :-1] = answer.flip(2), lse.flip(2)
+    whole = merge_all(iter((own, earlier)), sinks)  # [blocks, size, heads, width]
+    return whole.reshape(1, count * size, *whole.shape[2:])[:, :queries]
+
+
+def _blocks(numbers: Tensor, size: int) -> Tensor:
+    """[1, heads, tokens, width] as [blocks, heads, size, width]."""
+    return numbers[0].unflatten(1, (-1, size)).transpose(0, 1)
 
 
 def _whole(count: int) -> int:
@@ -231,7 +272,7 @@ def _merging_kernel(device: str, dtype: torch.dtype, width: int) -> MergingKerne
         from leadline.models.hf.kernels import merge_parts  # Triton is imported only on a GPU
 
         generator = torch.Generator().manual_seed(0)
-        draws = [torch.randn(1, 3, 40, width + 1, generator=generator).to(device) for _ in range(MOST_PARTS)]
+        draws = [torch.randn(2, 3, 40, width + 1, generator=generator).to(device) for _ in range(MOST_PARTS)]
         parts = [(draw[..., :width].to(dtype).contiguous(), draw[..., width] * 4) for draw in draws]
         agrees = all(_merges_equally(merge_parts(parts[:count]), parts[:count]) for count in range(2, MOST_PARTS + 1))
     except Exception:  # no Triton, or a kernel that does not compile here

@@ -28,6 +28,7 @@ from leadline.models.hf.attention import (
     running,
 )
 from leadline.models.hf.kv_cache import KVCache
+from leadline.models.hf.scans import SMALLEST_CHUNK, Replacement, replaced
 from leadline.models.hf.states import StateKeeper, rows_of_states, scan_chunks
 from leadline.models.hf.windows import Windows
 
@@ -99,6 +100,7 @@ class Reader:
         self.keeper: StateKeeper | None = None  # for a model that has states besides keys and values
         self.scans: list[Any] = []  # its modules whose scan has chunks, and the size of these if it is not their own
         self.scan_chunk: int | None = None
+        self.replacements: list[Replacement] = []  # scans of ours in the place of the model's own
         self.records = {p.device.type for p in model.parameters()} == {"cuda"} and not spread  # steps as CUDA graphs
         self.stepped: set[tuple[int, ...]] = set()  # shapes of batches that have made a step without a graph
         self.tokens_read = 0
@@ -111,6 +113,8 @@ class Reader:
     @property
     def scanned_at_once(self) -> int:
         """Tokens of a row for which a scan computes, however few it has."""
+        if self.replacements:
+            return SMALLEST_CHUNK
         return self.scan_chunk or max([module.chunk_size for module in self.scans], default=128)
 
     @property
@@ -200,7 +204,7 @@ class Reader:
         self.use_attention(ATTENTION_NAME)
         self.positions = positions
         inputs = {"input_ids": ids, "position_ids": positions} if "position_ids" in self._takes else {"input_ids": ids}
-        with running(attention, positions), scan_chunks(self.scans, self.scan_chunk):
+        with running(attention, positions), scan_chunks(self.scans, self.scan_chunk), replaced(self.replacements):
             if self.keeper is None or states is None:
                 return self._hidden(**inputs)
             return self.hidden_and_cache(self.keeper.name, **inputs, **{self.keeper.name: states})[0]

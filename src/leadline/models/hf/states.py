@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 CACHE_NAMES = ("past_key_values", "cache_params", "state")
 """How models call the cache, as an argument and in their output."""
 
-SCAN_BYTES = 1 << 30
+SCAN_BYTES = 7 << 28
 """What a recurrent layer may hold during a pass."""
 SMALLEST_SCAN = 16
 _REFERENCE_SCAN = 64
@@ -259,7 +259,7 @@ def scan_modules(model: Any) -> list[Any]:
 def fit_scans(reader: Reader, limit: int = SCAN_BYTES) -> None:
     """Choose the reader's tokens per pass and the chunks of its scans so that the first layer with a state holds no
     more than the limit during a pass."""
-    own = max([module.chunk_size for module in reader.scans], default=0)
+    own = 0 if reader.replacements else max([module.chunk_size for module in reader.scans], default=0)
     size = own if any(find_spec(name) for name in _KERNELS) else min(own, _REFERENCE_SCAN)
     fits = _tokens_within(reader, size, limit)
     while size > SMALLEST_SCAN and fits < min(reader.chunk, _ENOUGH_TOKENS):

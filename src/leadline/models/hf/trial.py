@@ -24,6 +24,7 @@ from leadline.models.hf.decode import generate
 from leadline.models.hf.layer_trace import HALF, LayerTrace, Outputs, largest_errors
 from leadline.models.hf.own_cache import OwnCacheReader
 from leadline.models.hf.reader import Reader, rows_of
+from leadline.models.hf.scans import find_scans
 from leadline.models.hf.states import StateKeeper, fit_scans, keeper_of, scan_modules
 from leadline.models.hf.windows import Windows, find_windows, small_windows
 
@@ -58,7 +59,7 @@ def choose_reader(model: Any, reader: Reader, *, scan_bytes: int | None = None) 
     what recurrent layers hold during a pass, by smaller passes."""
     reader.keeper = _keeper(model)
     if reader.keeper is not None:
-        reader.scans = scan_modules(model)
+        reader.scans, reader.replacements = scan_modules(model), find_scans(model)
         if scan_bytes is not None:
             with suppress(Exception):  # a model that cannot be read this way, as the trial will show
                 fit_scans(reader, scan_bytes)
