@@ -79,6 +79,8 @@ class ServedPage:
     live_panel: str = ""
     """HTML that shows the progress of a run in progress, with a live heatmap in place of the drawn one."""
     notes: tuple[str, ...] = ()
+    links: tuple[tuple[str, str], ...] = ()
+    """Address and title of further pages about the run."""
     status: str = ""
     """Address that says whether a stopped run was resumed."""
     style: str = ""

@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 
+from leadline.cli import watch as watch_module
 from leadline.cli.main import run_command
 from leadline.console import progress as faces
 from leadline.console.progress import ProgressListener
 from leadline.core.records import Record
-from leadline.features.dashboard import command as watch_module
-from leadline.features.dashboard.app import listen_on
+from leadline.report.serve import listen_on
 from leadline.run.events import Answered, Started
 from support.growing_runs import begun_run, of_now, writing
 from support.leadline_process import PROGRAM
@@ -255,7 +255,8 @@ def test_a_missing_package_is_named_with_its_pip_command(
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
         return real(name, *rest, **more)
 
-    for name in [n for n in sys.modules if n.partition(".")[0] == package or n == "leadline.features.dashboard.app"]:
+    ours = ("leadline.features.dashboard.app", "leadline.report.serve")
+    for name in [n for n in sys.modules if n.partition(".")[0] == package or n in ours]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(builtins, "__import__", without)
     assert run_command(["view", str(tmp_path)]) == 69

@@ -19,10 +19,11 @@ import pytest
 from starlette.requests import Request
 
 from leadline.core.errors import ServerError
-from leadline.features.dashboard.app import HEADERS, DashboardServer, _Handlers, host_name, listen_on
+from leadline.features.dashboard.app import DashboardServer, _Handlers
 from leadline.features.dashboard.live import READ_SECONDS
 from leadline.features.dashboard.pages import Dashboard
 from leadline.report.page import fingerprint
+from leadline.report.serve import HEADERS, host_name, listen_on
 from support.growing_runs import begun_run, of_now, writing
 from support.hostile_text import HOSTILE, hostile_records
 from support.planted_runs import cliff, failed_record, lost_in_the_middle, planted_records, write_run

@@ -326,7 +326,7 @@ def test_the_score_without_the_text_stands_beside_each_data_set(
     assert run_command(["report", str(folder / "run")]) == 0
     page = (folder / "run" / "report.html").read_text()
     assert '<th scope="col">no text</th>' in page
-    assert "<td>40.00</td>" in page
+    assert "<td>40.00 (11.8–76.9)</td>" in page
 
 
 @pytest.mark.parametrize("family", ["gpt4", "kimi", "claude2"])

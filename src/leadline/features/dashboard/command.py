@@ -1,4 +1,4 @@
-"""`leadline view`: a read-only dashboard in the browser."""
+"""`leadline view`: a dashboard in the browser."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def view(
 ) -> None:
     """Browse all runs: filter and sort them, follow live runs, open reports, compare.
 
-    Needs `pip install "leadline[view]"`. The dashboard is read-only; Ctrl-C stops it.
+    Needs `pip install "leadline[view]"`. The dashboard changes no run; answers drawn for labels by
+    people can be labelled in it. Ctrl-C stops it.
     """
     try:
         from leadline.features.dashboard.app import DashboardServer  # needs starlette and uvicorn

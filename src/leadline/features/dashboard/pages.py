@@ -28,7 +28,6 @@ from leadline.report.page import (
     FIGURE_HINT,
     ServedPage,
     asset,
-    fingerprint,
     join_scripts,
     pack_runs,
     page,
@@ -36,6 +35,7 @@ from leadline.report.page import (
     page_style,
     template,
 )
+from leadline.report.serve import run_pages, served_policy
 from leadline.results.progress import RunStatus
 from leadline.results.run import Run, load_run
 
@@ -188,6 +188,8 @@ class Dashboard:
         self.index = RunIndex(folders)
         self.headlines = Headlines(headlines)
         self.live_runs = LiveRuns()
+        self.pages = run_pages()
+        """Those that features add to a run."""
         self._lock = threading.Lock()
         self._reports: OrderedDict[tuple[str, ...], CachedPage] = OrderedDict()
         self._samples: OrderedDict[tuple[str, ...], CachedPage] = OrderedDict()
@@ -249,7 +251,7 @@ class Dashboard:
         live = len(entries) == 1 and entries[0].status == "running"
         key = tuple(e.id for e in entries)
         with self._lock:
-            known, tag = self._reports.get(key), _tag(entries, live=live)
+            known, tag = self._reports.get(key), self._report_tag(entries, live=live)
             if known is not None and (known.tag == tag or (live and known.live and not known.may_refresh)):
                 self._reports.move_to_end(key)
                 return known
@@ -269,6 +271,7 @@ class Dashboard:
             samples=f"/samples?{urlencode([('run', e.id) for e in entries])}",
             live_panel=panel if live else "",
             notes=tuple(filter(None, notes)),
+            links=self._page_links(entries[0]) if len(entries) == 1 else (),
             status=f"{address}/status" if may_resume else "",
             style=asset("dashboard.css", PACKAGE),
             script="\n".join(asset(name, PACKAGE) for name in scripts),
@@ -276,6 +279,14 @@ class Dashboard:
         text = page(runs, served).encode("utf-8", "replace")
         policy = served_policy(page_style(served), page_script(served))
         return CachedPage(text, tag, policy, live, time.monotonic(), time.monotonic() - began)
+
+    def _page_links(self, entry: IndexEntry) -> tuple[tuple[str, str], ...]:
+        """Address and title of the pages that features add to a run."""
+        offered = ((name, page) for name, page in self.pages.items() if page.is_offered(entry.folder))
+        return tuple((f"/run/{entry.id}/{name}/", page.title) for name, page in offered)
+
+    def _report_tag(self, entries: Sequence[IndexEntry], *, live: bool) -> str:
+        return digest([_tag(entries, live=live), [self._page_links(entry) for entry in entries]])
 
     def _run(self, entry: IndexEntry) -> Run:
         return self.live_runs.of(entry).run() if entry.status == "running" else load_run(entry.folder)
@@ -286,7 +297,8 @@ class Dashboard:
             state, known = self.live_runs.of(entry).state(seen), self._reports.get((entry.id,))
         if known is None:
             return state | {"tag": "", "due": True}
-        return state | {"tag": known.tag, "due": known.tag != _tag([entry], live=known.live) and known.may_refresh}
+        changed = known.tag != self._report_tag([entry], live=known.live)
+        return state | {"tag": known.tag, "due": changed and known.may_refresh}
 
     def samples(self, entries: Sequence[IndexEntry]) -> CachedPage:
         """All samples of some runs as JSON, read when one is opened."""
@@ -362,11 +374,3 @@ def error_page(what: str, more: str) -> CachedPage:
 
 def dashboard_style() -> str:
     return asset("page.css") + asset("dashboard.css", PACKAGE)
-
-
-def served_policy(style: str, script: str) -> str:
-    """A Content-Security-Policy: only the page's own style and script, and connections to this server alone."""
-    return (
-        f"default-src 'none'; img-src data:; style-src '{fingerprint(style)}'; script-src '{fingerprint(script)}'; "
-        "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-    )

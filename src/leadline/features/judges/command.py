@@ -153,7 +153,7 @@ def _label(folder: Path, rubric: str, count: int | None, *, page: bool, port: in
         raise UsageError("no answers were drawn yet", where="--page", fix="add --label 40")
     if page:
         try:
-            from leadline.features.dashboard.app import LabelServer  # needs starlette and uvicorn
+            from leadline.features.judges.labelling import LabelServer  # needs starlette and uvicorn
         except ModuleNotFoundError as error:
             raise MissingExtra(str(error.name).partition(".")[0], "view", where="leadline judge --page") from None
         server = LabelServer(folder, port)

@@ -27,7 +27,7 @@
   async function put(label) {
     const row = at;
     try {
-      const reply = await fetch("/label", {
+      const reply = await fetch("label", {
         method: "POST",
         headers: { "Content-Type": "application/json" },
         body: JSON.stringify({ row, label }),
@@ -56,7 +56,7 @@
     else step(Number(button.dataset.step));
   });
 
-  fetch("/rows")
+  fetch("rows")
     .then((reply) => reply.json())
     .then((found) => {
       rows = found;

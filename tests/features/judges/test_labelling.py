@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from leadline.features.dashboard.app import LabelServer
+from leadline.features.dashboard.index import RunIndex
+from leadline.features.judges.labelling import LabelServer
 from leadline.features.judges.verdicts import COLUMNS, write_labels
+from support.planted_runs import perfect, planted_records, write_run
+from support.served_runs import dashboard, get
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -83,6 +86,28 @@ def test_no_verdict_reaches_the_page(address: str) -> None:
     with urllib.request.urlopen(f"{address}/rows") as reply:
         rows = json.load(reply)
     assert {tuple(row) for row in rows} == {("question", "targets", "evidence", "answer", "label")}
+
+
+def test_the_dashboard_has_the_page_of_a_run_whose_answers_were_drawn(folder: Path) -> None:
+    """The rest of the dashboard stays read-only, and so does the page where the network can reach it."""
+    for name in ("drawn", "other"):
+        records = list(planted_records(perfect, lengths=[1024], depths=[0.5], samples=2))
+        write_run(folder / name, records, samples=2)
+    (folder / "labels.csv").rename(folder / "drawn" / "labels.csv")
+    ids = {entry.name: entry.id for entry in RunIndex([folder]).entries()}
+    page, other = f"/run/{ids['drawn']}/label", f"/run/{ids['other']}/label"
+    with dashboard(folder) as address:
+        assert f'<a href="{page}/">Label</a>' in get(address, f"/run/{ids['drawn']}").text
+        assert "/label/" not in get(address, f"/run/{ids['other']}").text
+        assert get(address, f"{page}/").status == 200
+        assert len(json.loads(get(address, f"{page}/rows").text)) == 5
+        assert get(address, f"{other}/").status == 404
+        assert post(address + page, {"row": 2, "label": "yes"}, Origin=address) == 200
+        assert post(address + page, {"row": 3, "label": "yes"}, Origin="http://elsewhere.example") == 403
+        assert post(address, {"row": 3, "label": "yes"}) == 405
+    with dashboard(folder, host="0.0.0.0") as address:
+        assert post(address + page, {"row": 3, "label": "yes"}, Origin=address) == 405
+    assert labels(folder / "drawn") == ["no", "", "yes", "", ""]
 
 
 @pytest.mark.browser
