@@ -221,7 +221,12 @@ def test_a_library_call_hears_what_is_waited_for_while_the_model_is_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[object] = []
-    monkeypatch.setattr("leadline.run.measure.prepare", lambda spec, opened, *, listen: heard.append(listen) or 1 / 0)
-    with pytest.raises(ZeroDivisionError):
+
+    def refuse(spec: Spec, opened: object, *, listen: object) -> None:
+        heard.append(listen)
+        raise UsageError("enough was heard")
+
+    monkeypatch.setattr("leadline.run.measure.prepare", refuse)
+    with pytest.raises(UsageError, match="enough was heard"):
         leadline.measure(make_spec(GRID), tmp_path / "run", listen=print)
     assert heard == [print]

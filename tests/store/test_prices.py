@@ -11,6 +11,7 @@ import pytest
 from leadline.core.errors import LeadlineError, SourceError, UnknownName, UsageError
 from leadline.core.records import Receipt
 from leadline.core.types import Cell
+from leadline.features.judges.payments import payment_of
 from leadline.features.judges.verdicts import JudgeVerdict
 from leadline.store.prices import Rates, Tariff, discounts_of, read_prices, tariff_from_flags, tariff_of
 from leadline.store.run_prices import parse_budget
@@ -97,7 +98,7 @@ def test_what_a_server_says_it_cached_costs_the_price_of_hits_whatever_the_usual
         key="k", cell=Cell("t", 1024, 0.0, 0), judge="x", rubric="r", rubric_digest="d", answer="a",
         replies=2, prompt_tokens=2400, cached_tokens=1100,
     )  # fmt: skip
-    assert tariff.cost_of_verdict(verdict) == pytest.approx(1300)  # the second of two replies hit
+    assert tariff.cost_of_payment(payment_of(verdict)) == pytest.approx(1300)  # the second of two replies hit
     one = record(0)
     outcome = msgspec.structs.replace(one.outcome, cached_tokens=800)
     one = msgspec.structs.replace(one, outcome=outcome, receipt=Receipt(ours=1000, theirs=1000))

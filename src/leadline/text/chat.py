@@ -4,20 +4,19 @@ thinking in its output."""
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, wraps
 from itertools import pairwise
 from pathlib import Path
-from types import FrameType
 from typing import Any, ClassVar
 
 import jinja2
+from jinja2 import nodes
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.sandbox import ImmutableSandboxedEnvironment, safe_range
 
 from leadline.core.errors import LeadlineError, TokenizerError
 from leadline.core.files import parse_json, read_text
@@ -25,7 +24,8 @@ from leadline.core.seeds import digest
 from leadline.core.turns import TurnRole, Turns
 from leadline.core.types import Frame
 
-MAX_STEPS = 2_000_000
+MAX_STEPS = 200_000
+"""Passes through loops and macros, and numbers of ranges. Chat templates need a few for each turn."""
 MAX_SIZE = 1_000_000
 """Of a number or text that a template may compute with. Chat templates need thousands."""
 
@@ -34,39 +34,60 @@ MAX_SIZE = 1_000_000
 
 def render(source: str, values: Mapping[str, Any], *, where: str) -> str:
     """A template rendered in a sandbox, with the extensions that chat templates use, in a bounded number of steps."""
-    before = sys.gettrace()
     try:
-        template = _environment().from_string(source)
-        sys.settrace(_StepLimit())
-        return template.render(values)
+        return _environment().from_string(source).render({**values, _STEPS: _StepLimit()})
     except Exception as error:  # a template can raise anything: TypeError, ZeroDivisionError, RecursionError ...
         reason = str(error) or type(error).__name__
         raise TokenizerError(
             f"the chat template does not render: {reason}", where=where, fix="give template=FILE, or api=completions"
         ) from None
-    finally:
-        sys.settrace(before)
+
+
+_STEPS = "steps left"
+"""The name of the limit among the values of a template, which no template can write: it has a space."""
 
 
 class _StepLimit:
-    """A trace function that ends a template after MAX_STEPS lines of its code."""
+    """Ends a template after MAX_STEPS passes through its loops and macros."""
 
     def __init__(self) -> None:
         self._left = MAX_STEPS
 
-    def __call__(self, frame: FrameType, event: str, argument: Any) -> _StepLimit | None:
-        if frame.f_code.co_filename != "<template>":
-            return None
-        self._left -= 1
+    def take(self, steps: int) -> bool:
+        self._left -= steps
         if self._left < 0:
             raise jinja2.TemplateError(f"it does not end within {MAX_STEPS:,} steps")
-        return self
+        return True
+
+
+@jinja2.pass_context
+def _step(context: jinja2.runtime.Context, value: bool) -> bool:
+    """A filter that the parser puts at the beginning of every loop, macro and condition of a loop."""
+    return bool(context[_STEPS].take(1))
+
+
+@jinja2.pass_context
+def _counted_range(context: jinja2.runtime.Context, *bounds: int) -> range:
+    numbers = safe_range(*bounds)
+    context[_STEPS].take(len(numbers))
+    return numbers
 
 
 class _Sandbox(ImmutableSandboxedEnvironment):
     """Also refuses to make texts and numbers of any size: 'x' * 10**12, 9 ** 9 ** 9, 'x'.center(10**12)."""
 
     intercepted_binops = frozenset(("*", "**"))
+
+    def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
+        """With steps counted: jinja2 itself bounds no loop, and a trace function would belong to the whole thread."""
+        tree = super()._parse(source, name, filename)
+        for node in list(tree.find_all((nodes.For, nodes.Macro, nodes.CallBlock))):
+            step = nodes.Filter(nodes.Const(True), "step", [], [], None, None)
+            node.body.insert(0, nodes.ExprStmt(step))
+            if isinstance(node, nodes.For) and node.test is not None:
+                node.test = nodes.And(step, node.test)
+        tree.set_environment(self)
+        return tree
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         repeats = any(isinstance(x, (str, bytes, list, tuple)) for x in (left, right))
@@ -107,7 +128,9 @@ def _environment() -> _Sandbox:
 
     environment.globals["raise_exception"] = raise_exception
     environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+    environment.globals["range"] = _counted_range
     environment.filters["tojson"] = to_json
+    environment.filters["step"] = _step
     for name in ("center", "indent", "format"):  # those that take a width
         environment.filters[name] = _bounded(environment.filters[name])
     return environment
