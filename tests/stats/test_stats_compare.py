@@ -16,7 +16,7 @@ from leadline.core.format import format_tokens
 from leadline.core.types import Cell
 from leadline.report.comparison import comparison_markdown, format_check, gate_markdown, junit_xml
 from leadline.results.comparability import comparability
-from leadline.stats.compare import compare, holm, mcnemar_midp, pair, sign_flip_p
+from leadline.stats.compare import compare, group_pairs, holm, mcnemar_midp, pair, sign_flip_p
 from leadline.stats.gate import _root_of_correlation, check_gate, parse_gate
 from leadline.stats.observations import FloatArray, Observations, observations
 from support.planted import archetype, candidate_of, planted
@@ -457,3 +457,55 @@ def test_the_root_of_a_singular_correlation_does_not_depend_on_the_choice_of_eig
     assert np.allclose(root.T @ root, covariance / 0.04)
     swap = [2, 3, 0, 1]
     assert np.allclose(_root_of_correlation(covariance[np.ix_(swap, swap)]), root[np.ix_(swap, swap)])
+
+
+# --- documents in unequal numbers: degrees of freedom from the part that carries the variance
+
+
+def equal_models(
+    documents: list[int], noisy: list[int], nested: bool, rng: np.random.Generator
+) -> tuple[Observations, Observations]:
+    """Two equal models over five depths of each length; partial scores shift by document, much at noisy lengths. Nested
+    documents serve all lengths up to their own."""
+    rows = [(k, depth, d) for k, count in enumerate(documents) for d in range(count) for depth in range(5)]
+    length, depth, sample = (np.array(column) for column in zip(*rows, strict=True))
+    document = sample if nested else sample + 100 * length
+    base = np.clip(0.5 + 0.1 * rng.standard_normal(len(rows)), 0, 1)
+    shift = rng.standard_normal(1000)[document] * np.where(np.isin(length, noisy), 0.25, 0.03)
+    first = Observations(
+        task=np.full(len(rows), "t"),
+        length=4096 * 2**length,
+        depth=depth / 4,
+        sample=sample,
+        cluster=document.astype(np.str_),
+        value=base,
+        failed=np.zeros(len(rows), dtype=np.bool_),
+    )
+    return first, replace(first, value=np.clip(base + shift + 0.02 * rng.standard_normal(len(rows)), 0, 1))
+
+
+def test_degrees_of_freedom_come_from_the_documents_that_carry_the_variance() -> None:
+    nested = group_pairs(pair(*equal_models([12, 3, 3, 3], [1, 2, 3], True, np.random.default_rng(0))), "overall")
+    assert nested.means.degrees[0] == 11
+    assert nested.error(0).degrees < 3, "three documents reach the noisy lengths"
+    own = group_pairs(pair(*equal_models([12, 3, 3, 3], [0, 1, 2, 3], False, np.random.default_rng(0))), "overall")
+    assert own.error(0).degrees < 8 < own.means.degrees[0]
+    even = group_pairs(pair(*equal_models([6, 6, 6, 6], [0, 1, 2, 3], True, np.random.default_rng(0))), "overall")
+    assert even.error(0).degrees == 5, "documents that all serve the same lengths are one part"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("documents", [[12, 3, 3, 3], [25, 5, 5, 3], [5, 5, 5, 5], [3, 3, 12, 12]], ids=str)
+@pytest.mark.parametrize("noisy", [[0, 1, 2, 3], [1, 2, 3], [3]], ids=str)
+@pytest.mark.parametrize("nested", [True, False], ids=["nested", "own documents"])
+def test_differences_of_equal_models_cover_zero_with_unequal_documents(
+    documents: list[int], noisy: list[int], nested: bool
+) -> None:
+    """250 pairs: a standard error of 1.4 points at 95 %."""
+    rng, covered, different = np.random.default_rng(11), 0, 0
+    for _ in range(250):
+        overall = compare(pair(*equal_models(documents, noisy, nested, rng)), resamples=200).overall
+        covered += overall.estimate.interval.low <= 0 <= overall.estimate.interval.high
+        different += overall.verdict != "not significant"
+    assert covered >= 0.92 * 250
+    assert different <= 0.05 * 250

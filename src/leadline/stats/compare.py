@@ -262,11 +262,12 @@ class Grouped:
         a run in which nothing changed does not prove that nothing can. With `by_document` they are whole documents, so
         that a few documents do not prove that none is ever lost."""
         n = float((self.documents if by_document else self.prompts)[j])
-        centre, variance = float(self.means.means[j]), float(self.means.variances[j])
+        centre, variance, added = float(self.means.means[j]), float(self.means.variances[j]), 0.0
         if self.unit:
-            centre, variance = centre * n / (n + 2), variance + 2 / (n + 2) ** 2
+            centre, added = centre * n / (n + 2), 2 / (n + 2) ** 2
         rounds = max(int(self.means.n[j]) / float(self.cells[j]), 1.0)
-        return PairedError(centre, float(np.sqrt(variance)), float(self.means.degrees[j]), rounds)
+        degrees = self.means.carried_degrees(j, added)
+        return PairedError(centre, float(np.sqrt(variance + added)), degrees, rounds)
 
     def count(self, rows: BoolArray) -> IntArray:
         return np.bincount(self.code[rows], minlength=len(self.keys))

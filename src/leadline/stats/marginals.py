@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from leadline.core.seeds import bulk_rng
 from leadline.stats.intervals import CONFIDENCE, Estimate, Interval, effective_wilson, mean_interval, t_quantile
 from leadline.stats.observations import CELL, Column, Failures, FloatArray, GroupKey, IntArray, Observations
 
@@ -37,6 +38,17 @@ class DocumentShares:
 
 
 @dataclass(frozen=True, slots=True)
+class VarianceParts:
+    """The variance of every mean by the documents that serve the same tasks and lengths: group, amount, what it would
+    be if all documents scattered alike (without unit), and degrees of freedom, one row each."""
+
+    group: IntArray
+    variance: FloatArray
+    if_alike: FloatArray
+    degrees: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
 class GroupMeans:
     """Means of groups and their errors. The variance of a mean is the sum of its documents' squared shares;
     documents that serve several groups make those means correlated."""
@@ -49,6 +61,19 @@ class GroupMeans:
     degrees: FloatArray
     n: IntArray
     n_clusters: IntArray
+    parts: VarianceParts
+
+    def carried_degrees(self, j: int, known: float = 0.0) -> float:
+        """Degrees of freedom of the variance of mean `j`, from the documents that carry it (Satterthwaite 1946): twelve
+        documents of a quiet length say nothing about the scatter of three at another. Three documents may look quiet by
+        chance, so there are no more degrees than if all documents scattered alike. `known` is variance that was added
+        and not estimated."""
+        mine = self.parts.group == j
+        degrees, carried = np.maximum(self.parts.degrees[mine], 1.0), float(self.degrees[j])
+        for variance, more in ((self.parts.variance[mine], known), (self.parts.if_alike[mine], 0.0)):
+            uncertain = float(np.sum(variance**2 / degrees))
+            carried = min(carried, (float(variance.sum()) + more) ** 2 / uncertain) if uncertain > 0 else carried
+        return carried
 
     @property
     def design_effect(self) -> float | None:
@@ -97,7 +122,8 @@ def group_means(data: Observations, group: IntArray, count: int) -> GroupMeans:
     if n == 0:
         empty = np.zeros(count, dtype=np.int64)
         nothing = DocumentShares(empty[:0], empty[:0], np.zeros(0))
-        return GroupMeans(means, np.zeros(count), nothing, np.zeros(count), np.zeros(count), empty, empty)
+        parts = VarianceParts(empty[:0], np.zeros(0), np.zeros(0), np.zeros(0))
+        return GroupMeans(means, np.zeros(count), nothing, np.zeros(count), np.zeros(count), empty, empty, parts)
     _, task = np.unique(data.task, return_inverse=True)
     _, cluster = np.unique(data.cluster, return_inverse=True)
     cell = _pairs(group, data.code(CELL))
@@ -117,6 +143,7 @@ def group_means(data: Observations, group: IntArray, count: int) -> GroupMeans:
         degrees=degrees,
         n=np.bincount(group, minlength=count),
         n_clusters=n_clusters,
+        parts=_variance_parts(data, shares, weight, group, stratum, cluster),
     )
 
 
@@ -239,6 +266,36 @@ def _shares(document: IntArray, group: IntArray, error: FloatArray) -> DocumentS
     return DocumentShares(kept // base, kept % base, _sums(at, error, len(kept)))
 
 
+def _variance_parts(
+    data: Observations,
+    shares: DocumentShares,
+    weight: FloatArray,
+    group: IntArray,
+    stratum: IntArray,
+    cluster: IntArray,
+) -> VarianceParts:
+    """Documents of one group are of one part if they serve the same tasks and lengths."""
+    place = data.code(("task", "length"))
+    base, places = int(group.max()) + 1, int(place.max()) + 1
+    served = np.unique((cluster * base + group) * places + place)
+    # Equal sets of places have equal sums of these numbers.
+    numbers = bulk_rng(0, "variance parts").random(places)
+    kept, at = np.unique(served // places, return_inverse=True)  # in the order of `shares`
+    sums = np.round(np.bincount(at, weights=numbers[served % places]), 9)
+    part = _pairs(shares.group, _compact(sums))
+    count = int(part.max()) + 1
+    of_share = np.searchsorted(kept, cluster * base + group)
+    of_row = part[of_share]
+    owner = np.zeros(count, dtype=np.int64)
+    owner[part] = shares.group
+    return VarianceParts(
+        group=owner,
+        variance=_sums(part, shares.amount**2, count),
+        if_alike=_sums(part, _sums(of_share, weight, len(kept)) ** 2, count),
+        degrees=_degrees(of_row, stratum, cluster, count)[0],
+    )
+
+
 def _degrees(group: IntArray, stratum: IntArray, cluster: IntArray, count: int) -> tuple[FloatArray, IntArray]:
     """Documents less the sets of strata they link: samples - 1 when one document serves the whole group,
     samples less cells when each has its own."""
@@ -265,7 +322,7 @@ def _pairs(first: IntArray, second: IntArray) -> IntArray:
     return _compact(first * (int(second.max()) + 1) + second)
 
 
-def _compact(code: IntArray) -> IntArray:
+def _compact(code: IntArray | FloatArray) -> IntArray:
     return np.unique(code, return_inverse=True)[1].astype(np.int64)
 
 
