@@ -200,7 +200,7 @@ def test_an_error_object_that_says_429_is_a_rate_limit() -> None:
 def test_an_answer_that_the_server_broke_off_is_a_failure(finish: Any) -> None:
     found = outcome(chat({"content": "The number is 47"}, finish))
     assert isinstance(found, Failure)
-    assert (found.why, found.transient) == ("server", True)
+    assert (found.why, found.transient) == ("aborted", True)
 
 
 def test_an_error_inside_a_choice_is_a_failure() -> None:
@@ -244,10 +244,36 @@ def test_a_refusal_by_the_model_is_its_answer() -> None:
     assert found == Completion("I cannot help with that.", "stop")
 
 
-def test_an_answer_taken_out_by_a_content_filter_is_a_failure() -> None:
-    found = outcome(chat({"content": None}, "content_filter"))
+CALL = {"tool_calls": [{"id": "1", "type": "function", "function": {"name": "search", "arguments": "{}"}}]}
+NOT_THE_MODELS: dict[str, tuple[HttpReply, str]] = {
+    **{f"filtered, {content!r}": (chat({"content": content}, "content_filter"), "filtered") for content in (None, "", "The")},
+    **{f"gemini, {name}": (chat({"content": ""}, name), "filtered") for name in ("SAFETY", "RECITATION", "safety")},
+    **{f"tool call, {content!r}": (chat({"content": content, **CALL}), "tool_call") for content in (None, "", " \n")},
+    "tool finish": (chat({"content": ""}, "tool_calls"), "tool_call"),
+    "function call": (chat({"content": "", "function_call": {"name": "f", "arguments": "{}"}}), "tool_call"),
+    **{
+        f"finish {name}": (chat({"content": "half of an ans"}, name), "aborted")
+        for name in ("error", "ERROR", "abort", "cancelled", "canceled", "CANCELLED", "failed", "timeout")
+    },
+    **{f"status {name}": (chat({"content": ""}, status=name), "aborted") for name in ("failed", "cancelled", "queued")},
+    "status of the choice": (
+        reply(200, {"choices": [{"message": {"content": "x"}, "finish_reason": None, "status": "failed"}]}), "aborted",
+    ),
+    **{f"status {n}": (reply(n, {"choices": [{"message": {"content": "x"}}]}), "unexpected_status") for n in (201, 202, 204, 206)},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NOT_THE_MODELS)
+def test_what_is_not_the_models_answer_is_a_failure_of_its_own_kind_and_asked_again(name: str) -> None:
+    found = outcome(NOT_THE_MODELS[name][0])
     assert isinstance(found, Failure)
-    assert (found.why, found.transient) == ("refused_request", False)
+    assert (found.why, found.transient) == (NOT_THE_MODELS[name][1], True)
+
+
+def test_a_text_beside_a_tool_call_and_an_empty_answer_are_answers() -> None:
+    assert outcome(chat({"content": "42", **CALL})) == Completion("42", "stop")
+    assert outcome(chat({"content": ""})) == Completion("", "stop")
+    assert outcome(chat({"content": "42"}, status="completed")) == Completion("42", "stop")
 
 
 def test_content_in_parts_is_joined_and_thinking_parts_are_not_answers() -> None:

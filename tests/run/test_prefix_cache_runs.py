@@ -87,6 +87,21 @@ def test_fresh_runs_ask_nothing_about_the_cache_and_are_not_limited(say: Say, tm
     assert load_run(tmp_path / "run").totals.cache.cacheable_tokens == 0
 
 
+def test_what_a_server_read_before_a_kill_is_cacheable_when_the_run_is_resumed(say: Say, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with CachingServer(10**6) as server:
+        assert run(say, server, folder).code == 0
+        whole = {r.cell.key: r.receipt.cacheable for r in load_run(folder).records}
+        firsts = {key for key, cacheable in whole.items() if not cacheable}
+        lines = (folder / "records.jsonl").read_bytes().splitlines(keepends=True)
+        (folder / "records.jsonl").write_bytes(b"".join(lines[: len(lines) // 2 + 1]))  # as after a kill
+        assert run(say, server, folder).code == 0
+    resumed = {r.cell.key: r.receipt.cacheable for r in load_run(folder).records}
+    assert len(resumed) == len(whole)
+    assert {key for key, cacheable in resumed.items() if not cacheable} == firsts
+    assert resumed == whole
+
+
 class RefusingServer(CachingServer):
     """Knows no prompt_cache_key."""
 

@@ -60,7 +60,7 @@ def test_answers_to_cut_prompts_are_in_no_mean_and_the_run_does_not_end_with_0(
     assert found.table.by_length[3000].mean is None
     assert found.table.whole.mean == 1.0
     assert verdict(found).headline.startswith("6 of 12 prompts were not read as sent")
-    assert all(r.score is None and r.scores for r in records(tmp_path / "cut") if r.truncated)
+    assert all(r.score is None and not r.scores for r in records(tmp_path / "cut") if r.truncated)
 
 
 def test_cut_prompts_are_asked_again_when_the_server_reads_them_whole(

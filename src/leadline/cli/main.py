@@ -4,6 +4,7 @@ codes here and nowhere else."""
 from __future__ import annotations
 
 import errno
+import io
 import os
 import re
 import signal
@@ -169,6 +170,9 @@ def main() -> NoReturn:
     if "--debug" in arguments:  # accepted at any position
         arguments.remove("--debug")
         debug = True
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that is not UTF-8 gets escapes, not an error
+            stream.reconfigure(errors="backslashreplace")
     try:
         code = run_command(arguments, debug=debug)
     except KeyboardInterrupt:  # a second Ctrl-C while the first is handled

@@ -48,6 +48,7 @@ class Measurement(msgspec.Struct, frozen=True, tag="measured", tag_field="kind",
 
 FailureKind = Literal[
     "connection", "timeout", "rate_limited", "server", "malformed", "empty_body", "refused_request",
+    "unexpected_status", "aborted", "filtered", "tool_call",
     "context_length", "out_of_memory", "unsupported", "left_out",
 ]  # fmt: skip
 
@@ -212,4 +213,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def score(self) -> float | None:
         """The first scorer's value; None for a failed sample."""
-        return None if self.failed else next((s.value for s in self.scores.values()), None)
+        if self.failure_class == "input_truncated" or isinstance(self.outcome, Failure):
+            return None
+        for score in self.scores.values():  # read for every record, several times: a generator costs twice as much
+            return score.value
+        return None

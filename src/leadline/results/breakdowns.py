@@ -44,7 +44,9 @@ class StratumCounter:
     _found: dict[tuple[str, str, str], dict[int, tuple[list[float], list[str]]]] = field(default_factory=dict)
 
     def add(self, record: Record) -> None:
-        score = 0.0 if record.score is None and self.failures == "zero" else record.score
+        score = record.score
+        if score is None and self.failures == "zero":
+            score = 0.0
         if score is None:
             return
         for label in STRATA:

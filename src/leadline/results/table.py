@@ -8,6 +8,7 @@ intervals are those of `leadline.stats`: over answered samples, clustered by doc
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -253,6 +254,8 @@ def tabulate(
     for place in planned:
         if place.depth is not None and place.depth not in rows.setdefault(place.task, []):
             rows[place.task].append(place.depth)
+    for depths in rows.values():
+        depths.sort()
 
     def counted() -> Iterator[Record]:
         nonlocal published
@@ -293,12 +296,15 @@ def _changed(samples: Observations, values: FloatArray, changes: Mapping[Cell, f
 
 
 def _nearest_row(record: Record, rows: Sequence[float]) -> float | None:
-    """The depth of the grid nearest to where the sample's one fact is; the asked one if there is no such fact."""
+    """The depth of the grid (`rows`, ascending) nearest to where the sample's one fact is; the asked one if there is no such fact."""
     asked = record.cell.depth
-    if asked is None or asked not in rows or len(record.facts) != 1:
+    if asked is None or len(record.facts) != 1 or asked not in rows:
         return asked
     real = record.facts[0].depth
-    return min(rows, key=lambda depth: (abs(depth - real), depth != asked))
+    if real == asked:
+        return asked
+    at = bisect(rows, real)
+    return min(rows[max(0, at - 1) : at + 1], key=lambda depth: (abs(depth - real), depth != asked))
 
 
 def planned_places(

@@ -62,12 +62,14 @@ class Receipts:
         if receipt.read is None:
             self.not_given += 1
             return
+        self.cached_left_out += receipt.cached > 0
         difference = receipt.read - receipt.ours
+        if not difference:
+            self.equal += 1
+            return
         self.truncated += receipt.short
         self.more += Receipt(receipt.read, receipt.ours).short
-        self.cached_left_out += receipt.cached > 0
-        self.equal += difference == 0
-        self.different += difference != 0
+        self.different += 1
         self.largest_difference = max(self.largest_difference, difference, key=abs)
 
 
@@ -192,7 +194,8 @@ class ThinkingUse:
     """The largest allowance beyond that of the answer."""
 
     def add(self, record: Record, outcome: Completion) -> None:
-        if record.score is None:
+        score = record.score
+        if score is None:
             return
         tokens = outcome.thinking_tokens or 0
         allowed = record.labels.get(EXTRA_ALLOWANCE, "")
@@ -201,7 +204,7 @@ class ThinkingUse:
         self.tokens += tokens
         self.most = max(self.most, tokens)
         self.cut_off += outcome.finish == "length"
-        self.score += record.score
+        self.score += score
         self.allowed = max(self.allowed, int(allowed) if allowed.isdecimal() else 0)
 
     @property
@@ -300,7 +303,8 @@ class Totals:
         self.retried += record.attempts > 1
         self.started = min(self.started or record.started, record.started)
         self.ended = max(self.ended, record.started + record.seconds)
-        self.notes.update(record.sent.notes)
+        if record.sent.notes:
+            self.notes.update(record.sent.notes)
         if record.sent.form == "ids":
             self._add_reading(record)
         outcome, failed = record.outcome, record.failed
@@ -315,7 +319,9 @@ class Totals:
             self.completion_tokens += outcome.completion_tokens or 0
             self.cache.add(record, outcome)
             self.thinking_tokens += outcome.thinking_tokens or 0
-            self.thinking.setdefault(record.cell.length, ThinkingUse()).add(record, outcome)
+            if record.cell.length not in self.thinking:
+                self.thinking[record.cell.length] = ThinkingUse()
+            self.thinking[record.cell.length].add(record, outcome)
             self.forms[record.sent.form] += 1
             if not failed and not outcome.text.strip():
                 self.only_thinking += bool(outcome.thinking)
@@ -324,7 +330,7 @@ class Totals:
                 self.served_by[named] += 1
 
     def _add_reading(self, record: Record) -> None:
-        before, own = self.readings[record.document], record.prompt_tokens
+        before, own = self.readings.get(record.document, 0), record.prompt_tokens
         plain = any(note.startswith("plain path") for note in record.sent.notes)
         self.readings[record.document] = before + own if plain else max(before, own)
         self.model_seconds += record.seconds

@@ -226,9 +226,10 @@ class _Engine:
     def _record(self, work: Work, answers: Sequence[Asked]) -> None:
         records = []
         for number, asked in enumerate(answers, 1):
-            cacheable = asked.probe.cut if work.follows and isinstance(self._plan.model, Caching) else 0
+            was_read = work.follows or work.resumed
+            cacheable = asked.probe.cut if was_read and isinstance(self._plan.model, Caching) else 0
             record = self._recorder.record(work.document, asked, cacheable=cacheable)
-            if cacheable and isinstance(record.outcome, Completion):
+            if work.follows and cacheable and isinstance(record.outcome, Completion):
                 self._limit.learn(cacheable, record.outcome.cached_tokens)
             try:
                 self._writer.append(record)

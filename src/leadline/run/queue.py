@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from leadline.core.contracts import AskedPer, PrefixCache
 from leadline.core.format import format_count
@@ -49,6 +49,8 @@ class Work:
     """Of a document that is asked one probe at a time: how far it is."""
     follows: bool = False
     """Whether a longer or equal beginning of the document was asked before, so that a server may have it in a cache."""
+    resumed: bool = False
+    """The same, but it was asked by an earlier start of the run."""
 
 
 class Queue:
@@ -157,13 +159,14 @@ class Queue:
         if self._asked_per == "document" or document.passages:  # passages are read once for all probes
             return Work(document, probes)
         first, *rest = sorted(probes, key=lambda p: -p.cut)
+        resumed = any(p.cut >= first.cut for p in document.probes if p.cell.key not in wanted)
         if not rest:
-            return Work(document, (first,))
+            return Work(document, (first,), resumed=resumed)
         whole = OpenDocument(len(probes), first.cut + sum(p.prompt_tokens - p.cut + p.allowance for p in probes))
         if self._limit.in_turn:
-            return _in_turn(document, probes=(first, *rest), of=whole)
+            return replace(_in_turn(document, probes=(first, *rest), of=whole), resumed=resumed)
         after = tuple(Work(document, (p,), of=whole, follows=True) for p in rest)
-        return Work(document, (first,), then=after, of=whole)
+        return Work(document, (first,), then=after, of=whole, resumed=resumed)
 
     def _document(self, planned: PlannedDocument) -> Document:
         if not self._waits:

@@ -34,7 +34,7 @@ from leadline.core.seeds import digest
 from leadline.core.spec import TaskSpec
 from leadline.core.types import Cell, Document, Match, Probe, QuestionFamily, Reading, ValueKind
 from leadline.run.retry import Asked
-from leadline.scorers.failure import classify
+from leadline.scorers.failure import FEWER_TOKENS_READ, classify
 from leadline.scorers.match import abstention
 from leadline.store.manifest import Manifest, read_manifest
 from leadline.store.runs import every_record, locked, replace_records
@@ -113,6 +113,8 @@ class Recorder:
         if isinstance(outcome, Measurement):
             # A metric may have no number in one document, such as LongPPL if no token needs the far context.
             return {n: Score(outcome.numbers[n]) for n in probe.scorers if n in outcome.numbers}, "measured", ""
+        if isinstance(outcome, Completion) and receipt.short:
+            return {}, "input_truncated", FEWER_TOKENS_READ  # not a measurement of this length, so without scores
         scores = (
             {}
             if isinstance(outcome, Failure)

@@ -51,7 +51,7 @@ class Stop:
 
 
 SERVER_FAILURES: frozenset[FailureKind] = frozenset(
-    {"connection", "timeout", "rate_limited", "server", "malformed", "empty_body"}
+    {"connection", "timeout", "rate_limited", "server", "malformed", "empty_body", "unexpected_status", "aborted"}
 )
 """Failures that are due to the server, not to the sample (as a refused length is)."""
 LOCKED_OUT_STATUSES = frozenset({401, 402, 403, 404})
@@ -76,7 +76,7 @@ class Breaker:
 
 @contextmanager
 def stopping_on_signals(stop: Stop, error: BaseException) -> Iterator[None]:
-    """The first Ctrl-C or SIGTERM sets `stop`; the second raises KeyboardInterrupt.
+    """The first Ctrl-C, SIGTERM or SIGHUP (a closed terminal) sets `stop`; the second raises KeyboardInterrupt.
 
     Python handles signals in the main thread only; in any other thread this does nothing.
     """
@@ -89,7 +89,9 @@ def stopping_on_signals(stop: Stop, error: BaseException) -> Iterator[None]:
             raise KeyboardInterrupt
         stop.because(error)
 
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    hangup = getattr(signal, "SIGHUP", None)  # not on Windows, and ignored under nohup
+    hangups = [hangup] if hangup is not None and signal.getsignal(hangup) is not signal.SIG_IGN else []
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM, *hangups)}
     try:
         yield
     finally:

@@ -12,6 +12,7 @@ about what the model could read; a zero would turn a flaky night into a finding.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
@@ -104,22 +105,24 @@ class Observations:
 def observations(records: Iterable[Record]) -> Observations:
     """The records as columns. A later record of a cell replaces an earlier one: a resumed run asks failures again.
     Log-probability measures are left out: their scores are not shares of right answers."""
-    latest: dict[Cell, Record] = {}
+    latest: dict[Cell, tuple[float | None, str, str]] = {}
+    """Score, cluster and digest of the prompt: whole records of a large run would fill the memory."""
     for record in records:
         if not record.wants_logprobs:
-            latest[record.cell] = record
+            latest[record.cell] = record.score, sys.intern(record.cluster), record.prompt_digest
     cells = sorted(latest, key=lambda c: (c.task, c.length, -1.0 if c.depth is None else c.depth, c.sample))
-    values = [latest[cell].score for cell in cells]
+    rows = [latest[cell] for cell in cells]
+    values = [score for score, _, _ in rows]
     return Observations(
         task=np.array([c.task for c in cells], dtype=np.str_),
         length=np.array([c.length for c in cells], dtype=np.int64),
         depth=np.array([np.nan if c.depth is None else c.depth for c in cells], dtype=np.float64),
         sample=np.array([c.sample for c in cells], dtype=np.int64),
         # The members of a sweep have the same haystacks.
-        cluster=np.array([_SWEEP.sub("", latest[c].cluster) for c in cells], dtype=np.str_),
+        cluster=np.array([_SWEEP.sub("", name) if "[" in name else name for _, name, _ in rows], dtype=np.str_),
         value=np.array([np.nan if v is None else v for v in values], dtype=np.float64),
         failed=np.array([v is None for v in values], dtype=np.bool_),
-        prompt=np.array([_number(latest[c].prompt_digest) for c in cells], dtype=np.uint64),
+        prompt=np.array([_number(prompt) for _, _, prompt in rows], dtype=np.uint64),
     )
 
 

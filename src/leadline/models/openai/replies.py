@@ -1,7 +1,8 @@
 """Parsing a server's reply: a Completion, or a Failure with its class and whether a retry may help.
 
 Pure functions. Only what is certainly the model's own output becomes a Completion: an empty string is an answer; null,
-a missing field, a web page or an error object is not.
+a missing field, a web page, an error object, a tool call without a text, and what a filter or the server cut off is
+not.
 
 Token counts are read under every name that servers give them. One that is missing or is not a number is left out:
 None is never zero.
@@ -59,7 +60,15 @@ _CONTEXT_MESSAGE = re.compile(
     re.IGNORECASE,
 )
 _LASTING_CODES = ("insufficient_quota", "billing_hard_limit_reached")
-_BROKEN_FINISHES = ("error", "abort")
+_ABORTED = frozenset(
+    "error abort aborted cancel cancelled canceled fail failed failure timeout expired interrupted unknown_error "
+    "queued in_progress insufficient_system_resource engine_overloaded malformed_response".split()
+)
+"""Reasons to finish, and states of a reply, that say that the server ended the answer and not the model."""
+_FILTERED = frozenset(
+    "content_filter content_filtered safety recitation blocklist prohibited_content spii sensitive blocked".split()
+)
+_TOOL_FINISHES = frozenset("tool_calls tool_call tool_use function_call malformed_function_call".split())
 MOST_TOKENS = 1 << 53
 _DETAILS = ("prompt_tokens_details", "input_tokens_details")
 _OUTPUT_DETAILS = ("completion_tokens_details", "output_tokens_details")
@@ -104,10 +113,26 @@ def _parsed(
         return Failure("empty_body", f"no answer in the reply: {excerpt(reply.body)}", transient=True, status=200)
     if choice.get("error"):
         return _error_object(reply, choice["error"])
-    if finish in _BROKEN_FINISHES:
-        return Failure("server", f"the server aborted the answer: finish_reason {finish!r}", transient=True, status=200)
+    if failure := _not_the_models(body, choice, message, finish):
+        return failure
     facts = token_counts(body) | _served_by(body)
     return _completion(message, finish, facts, prefix, opened_thinking)
+
+
+def _not_the_models(body: Json, choice: Json, message: Json, finish: str) -> Failure | None:
+    """Why this is not the answer of the model, though it is where an answer should be; None if it may well be one."""
+    for state in (finish, *(_text(part.get("status")) for part in (choice, message, body))):
+        if state.casefold() in _ABORTED:
+            return Failure("aborted", f"the server ended the answer: {state!r}", transient=True, status=200)
+    if finish.casefold() in _FILTERED:
+        what = f"a filter of the provider removed the answer, or a part of it: finish_reason {finish!r}"
+        return Failure("filtered", what, transient=True, status=200)
+    content, _ = _parts(message.get("content"))
+    calls = message.get("tool_calls") or message.get("function_call")
+    if (calls or finish.casefold() in _TOOL_FINISHES) and not (content or "").strip():
+        what = f"the model called a tool instead of giving an answer: {json.dumps(calls)[:MESSAGE_CHARACTERS]}"
+        return Failure("tool_call", what, transient=True, status=200)
+    return None
 
 
 def decode_json(reply: HttpReply) -> Json | None:
@@ -190,8 +215,6 @@ def _with_thinking(facts: dict[str, Any], thinking: str, content: str) -> dict[s
 def _no_content(finish: str, thinking: str, facts: dict[str, Any]) -> Completion | Failure:
     if thinking and finish == "length":
         return Completion("", finish, thinking, **facts)  # cut off before the answer began
-    if finish == "content_filter":
-        return Failure("refused_request", "the provider's content filter removed the answer", status=200)
     if thinking:
         # Not transient: the model finished, and the server's parser took all of its output for thinking.
         message = "the server returned thinking and no answer; its reasoning parser may not fit the model"
@@ -248,6 +271,9 @@ def _refusal(reply: HttpReply, key_name: str) -> Failure:
     codes = {str(error.get("code")), str(error.get("type"))} if isinstance(error, Mapping) else set()
     if codes & _CONTEXT_CODES or (status in (400, 413, 422) and is_context_refusal(error)):
         return Failure("context_length", message, status=status)
+    if 200 < status < 300:
+        message = f"status {status} instead of 200: {message}"
+        return Failure("unexpected_status", message, transient=True, retry_after=reply.retry_after, status=status)
     if status == 429:
         lasting = bool(codes & set(_LASTING_CODES))
         return Failure("rate_limited", message, transient=not lasting, retry_after=reply.retry_after, status=status)
