@@ -16,7 +16,7 @@ from support.commands import Say
 
 CODE = "from pathlib import Path\n\nPath(__file__).with_name('ran').touch()\n\n\ndef mine(*_):\n    return 1.0\n"
 JUDGE = "sim:judge?seed=1"
-OPTIONS = ("scorers", "haystack", "distractors", "needles", "templates", "documents", "questions", "corpus", "tokenizer")
+OPTIONS = tuple("scorers haystack distractors needles templates documents questions corpus tokenizer".split())
 """Options of tasks that may name a file, whether or not the task of the run has them."""
 FIELD = tuple[str | int, ...]
 
@@ -52,7 +52,7 @@ def leaves(value: Any, path: FIELD = ()) -> Iterator[FIELD]:
 def fields_of(recorded: Path) -> list[FIELD]:
     manifest = json.loads((recorded / "manifest.json").read_text())
     found = [path for path in leaves(manifest) if path[0] != "sessions"]
-    options = [("spec", "tasks", 0, "options", name) for name in OPTIONS]
+    options: list[FIELD] = [("spec", "tasks", 0, "options", name) for name in OPTIONS]
     options += [("tasks", "niah", "options", name) for name in OPTIONS]
     return list(dict.fromkeys([*found, *options, ("spec", "tasks", 0, "name"), ("records", "scores")]))
 
@@ -78,7 +78,7 @@ def plant(recorded: Path, run: Path, field: FIELD, name: str) -> None:
     if isinstance(inside, dict):
         inside[field[-1]] = [name] if field[-1] == "scorers" else name
     else:
-        inside[field[-1]] = name  # type: ignore[call-overload]
+        inside[field[-1]] = name
     (run / "manifest.json").write_text(json.dumps(manifest))
 
 
@@ -134,9 +134,12 @@ def test_a_trusted_folder_may_name_files_to_judge(
     assert ran(tmp_path)
 
 
-def test_a_name_that_only_decoding_reveals_is_not_imported(recorded: Path, tmp_path: Path, planted: str, say: Say) -> None:
+def test_a_name_that_only_decoding_reveals_is_not_imported(
+    recorded: Path, tmp_path: Path, planted: str, say: Say
+) -> None:
     run = tmp_path / "run"
-    for model in ("function:x?function=.%2Fplanted%2Epy%3Amine", "./planted.py:mine?window=1k", "ray:./planted.py:mine"):
+    hidden = "function:x?function=.%2Fplanted%2Epy%3Amine"
+    for model in (hidden, "./planted.py:mine?window=1k", "ray:./planted.py:mine"):
         plant(recorded, run, ("spec", "model"), model)
         say("judge", str(run), "--with", JUDGE, "--floor", "0")
         assert not ran(tmp_path), model

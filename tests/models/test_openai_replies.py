@@ -246,7 +246,7 @@ def test_a_refusal_by_the_model_is_its_answer() -> None:
 
 CALL = {"tool_calls": [{"id": "1", "type": "function", "function": {"name": "search", "arguments": "{}"}}]}
 NOT_THE_MODELS: dict[str, tuple[HttpReply, str]] = {
-    **{f"filtered, {content!r}": (chat({"content": content}, "content_filter"), "filtered") for content in (None, "", "The")},
+    **{f"filtered, {text!r}": (chat({"content": text}, "content_filter"), "filtered") for text in (None, "", "The")},
     **{f"gemini, {name}": (chat({"content": ""}, name), "filtered") for name in ("SAFETY", "RECITATION", "safety")},
     **{f"tool call, {content!r}": (chat({"content": content, **CALL}), "tool_call") for content in (None, "", " \n")},
     "tool finish": (chat({"content": ""}, "tool_calls"), "tool_call"),
@@ -259,7 +259,7 @@ NOT_THE_MODELS: dict[str, tuple[HttpReply, str]] = {
     "status of the choice": (
         reply(200, {"choices": [{"message": {"content": "x"}, "finish_reason": None, "status": "failed"}]}), "aborted",
     ),
-    **{f"status {n}": (reply(n, {"choices": [{"message": {"content": "x"}}]}), "unexpected_status") for n in (201, 202, 204, 206)},
+    **{f"status {n}": (reply(n, {"choices": [{"message": {"content": "x"}}]}), "unexpected_status") for n in range(201, 208)},
 }  # fmt: skip
 
 

@@ -251,11 +251,9 @@ def tabulate(
     rows: dict[str, list[float]] = {}
     moved: dict[Cell, float] = {}
     published: dict[Cell, float] | None = {}
-    for place in planned:
-        if place.depth is not None and place.depth not in rows.setdefault(place.task, []):
-            rows[place.task].append(place.depth)
-    for depths in rows.values():
-        depths.sort()
+    for depth, task in sorted((place.depth, place.task) for place in planned if place.depth is not None):
+        if depth not in rows.setdefault(task, []):
+            rows[task].append(depth)
 
     def counted() -> Iterator[Record]:
         nonlocal published
@@ -296,7 +294,8 @@ def _changed(samples: Observations, values: FloatArray, changes: Mapping[Cell, f
 
 
 def _nearest_row(record: Record, rows: Sequence[float]) -> float | None:
-    """The depth of the grid (`rows`, ascending) nearest to where the sample's one fact is; the asked one if there is no such fact."""
+    """The depth of the grid nearest to where the sample's one fact is; the asked one if there is no such fact. `rows`
+    are the depths of the grid, ascending."""
     asked = record.cell.depth
     if asked is None or len(record.facts) != 1 or asked not in rows:
         return asked

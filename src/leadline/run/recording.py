@@ -54,6 +54,20 @@ def receipt_for(probe: Probe, outcome: Outcome, cacheable: int = 0) -> Receipt:
     return Receipt(ours, outcome.prompt_tokens, cached, cacheable) if left_out else plain
 
 
+GRADED_CHARACTERS_PER_TOKEN = 32
+GRADED_CHARACTERS_AT_LEAST = 16_384
+CUT_NOTE = "the answer is far longer than its allowance: only its beginning was graded"
+
+
+def graded_part(completion: Completion, allowance: int) -> Completion:
+    """The completion with as much of its text as `allowance` tokens can hold. A server that does not stop at the
+    allowance may send megabytes, and grading takes seconds for each."""
+    most = max(GRADED_CHARACTERS_AT_LEAST, GRADED_CHARACTERS_PER_TOKEN * allowance)
+    if len(completion.text) <= most:
+        return completion
+    return msgspec.structs.replace(completion, text=completion.text[:most])
+
+
 class Recorder:
     """Makes the records of one run. Looks up each scorer once."""
 
@@ -67,7 +81,11 @@ class Recorder:
         probe, answer = asked.probe, asked.answer
         outcome = _without_secrets(answer.outcome)
         receipt = receipt_for(probe, outcome, cacheable)
-        scores, failure_class, detail = self._grade(probe, document, outcome, receipt)
+        graded = graded_part(outcome, probe.allowance) if isinstance(outcome, Completion) else outcome
+        scores, failure_class, detail = self._grade(probe, document, graded, receipt)
+        sent = answer.sent
+        if graded is not outcome:
+            sent = msgspec.structs.replace(sent, notes=(*sent.notes, CUT_NOTE))
         return Record(
             cell=probe.cell,
             reading=self._reading,
@@ -81,7 +99,7 @@ class Recorder:
             body_tokens=probe.body_tokens,
             prompt_tokens=probe.prompt_tokens,
             allowance=probe.allowance,
-            sent=answer.sent,
+            sent=sent,
             outcome=outcome,
             receipt=receipt,
             scores=scores,
@@ -128,7 +146,7 @@ class Recorder:
         outcome = record.outcome
         if not isinstance(outcome, Completion) or not record.scores:
             return record
-        probe = probe_of_record(record)
+        probe, outcome = probe_of_record(record), graded_part(outcome, record.allowance)
         scores = {registry.scorer_title(name): self._score(name, probe, outcome) for name in names}
         made = msgspec.structs.replace(record, scores=scores)
         before, after = (next(iter(found.values())).value for found in (record.scores, scores))
