@@ -259,7 +259,7 @@ NOT_THE_MODELS: dict[str, tuple[HttpReply, str]] = {
     "status of the choice": (
         reply(200, {"choices": [{"message": {"content": "x"}, "finish_reason": None, "status": "failed"}]}), "aborted",
     ),
-    **{f"status {n}": (reply(n, {"choices": [{"message": {"content": "x"}}]}), "unexpected_status") for n in range(201, 208)},
+    **{f"status {n}": (reply(n, {"choices": []}), "unexpected_status") for n in range(201, 208)},
 }  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from leadline.core.records import Completion
 from leadline.core.spec import make_spec
 from leadline.results.run import load_run
 from leadline.run import recording
-from leadline.run.engine import measure
+from leadline.run.measure import measure
 from leadline.run.recording import CUT_NOTE, graded_part, rescore
 from leadline.scorers import match
 
