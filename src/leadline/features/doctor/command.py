@@ -16,7 +16,7 @@ from leadline.core.format import format_count, format_duration, format_length, s
 from leadline.core.spec import make_spec, parse_length
 from leadline.features.doctor.checks import CHECKS, choose_checks, examine
 from leadline.features.doctor.findings import CheckStatus, Checkup
-from leadline.report.score_tables import grid_of
+from leadline.report.text_table import grid_of
 from leadline.run.events import reporting_waits
 from leadline.run.plan import open_model, refuse_secrets
 
