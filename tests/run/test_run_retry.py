@@ -217,3 +217,28 @@ def test_a_run_that_has_stopped_asks_nothing() -> None:
     document = document_of(1)
     assert Retrier(model, Limits(), stop, lambda event: None).ask(document, document.probes) == []
     assert model.asked == []
+
+
+@pytest.mark.parametrize(("retry_after", "longest"), [(1.0, 1.2), (5.0, 5.6), (59.0, 60.0)])
+def test_workers_that_were_told_one_time_do_not_come_back_at_once(
+    monkeypatch: pytest.MonkeyPatch, retry_after: float, longest: float
+) -> None:
+    """A wait that a server names is never cut short, and is drawn out by up to a tenth and 0.1 s, at most 1 s."""
+    waits = {}
+    for end, draw in {"shortest": min, "longest": max}.items():
+        clock = Clock(monkeypatch)
+        monkeypatch.setattr("leadline.run.retry.random.uniform", lambda low, high, draw=draw: draw(low, high))
+        ask(fails_first(1, Failure("server", "busy", transient=True, retry_after=retry_after, status=503)))
+        waits[end] = clock.waits[0]
+    assert waits == {"shortest": pytest.approx(retry_after), "longest": pytest.approx(longest)}
+
+
+def test_waits_stay_bounded_however_often_a_server_was_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    document = document_of(1)
+    model = ScriptedModel(limited_until(clock, 40_000, None))
+    (asked,) = Retrier(model, Limits(rate_limit_wait=86_400), Stop(), lambda event: None).ask(document, document.probes)
+    assert asked.answer.outcome == RIGHT
+    assert asked.attempts > 1100  # 2.0 ** 1100 is no number
+    assert min(clock.waits[6:]) >= 15.0
+    assert max(clock.waits) <= 30.0

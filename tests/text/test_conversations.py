@@ -53,6 +53,7 @@ def assert_exact(document: Document, tokenizer: Tokenizer, template: ChatTemplat
             assert len(held) == fact.end - fact.start
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("family", [*TEMPLATES, "plain"])
 def test_a_conversation_is_what_the_template_writes_to_the_token(family: str) -> None:
     template = TEMPLATES.get(family)

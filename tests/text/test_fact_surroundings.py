@@ -79,6 +79,7 @@ def broken_around(document: Document, kind: str, whole_lines: set[str]) -> list[
     return found
 
 
+@pytest.mark.quick_cases(name=("gpt2", "unigram"))
 @pytest.mark.parametrize("name", TOKENIZERS)
 @pytest.mark.parametrize("kind", ["prose", "noise", "code"])
 @pytest.mark.parametrize("reading", ["fresh", "shared", "nested"])

@@ -122,6 +122,7 @@ def test_any_needle_draft_is_exactly_as_long_as_asked_or_a_length_error(
     assert fact.text in document.text
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("name", [*FAMILIES, "bytes"])
 @pytest.mark.parametrize("reading", ["shared", "nested"])
 def test_every_probe_of_a_shared_or_nested_document_is_exact(name: str, reading: str) -> None:

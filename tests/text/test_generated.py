@@ -108,6 +108,7 @@ def test_generated_code_parses() -> None:
     assert len(modules) > 3
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("tokenizer", ["gpt2", "llama3"])
 @pytest.mark.parametrize("name", NAMES)
 def test_documents_have_the_asked_length_to_the_token(name: str, tokenizer: str) -> None:
