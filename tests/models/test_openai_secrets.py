@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from leadline.core.records import Completion
-from leadline.core.secrets import holds_secret, redact, remember
+from leadline.core.secrets import holds_secret, redact, redact_used, redact_values, remember
 from leadline.store.runs import read_records
 from support.commands import Say
 from support.leadline_process import write_haystack
@@ -97,6 +100,103 @@ def test_a_key_among_the_options_is_refused_before_anything_is_written(
     assert code == 64, shown
     found = shown + everything(tmp_path)
     assert "7f3a9c" not in found
+
+
+SECRET = "q7f3a9c0123Zp"
+PLANTED = {
+    **{
+        f"query {name}": f"&base_url=http://127.0.0.1:9/v1%3F{name}%3D{SECRET}"
+        for name in ("sig", "code", "subscription-key", "key", "api-version", "X-Amz-Signature", "anything")
+    },
+    "fragment": f"&base_url=http://127.0.0.1:9/v1%23{SECRET}",
+    "user": f"&base_url=http://me:{SECRET}@127.0.0.1:9/v1",
+    "path": "&base_url=http://127.0.0.1:9/q7f3a9c0123Zp5t6u7v8w9x/v1",
+    "known key in the path": "&base_url=http://127.0.0.1:9/sk-q7f3a9c0123Zp/v1",
+    **{
+        f"extra {name}": f'&extra={{"{name}": "{SECRET}"}}'
+        for name in (
+            "private_key",
+            "credentials",
+            "pwd",
+            "auth",
+            "x-api-key",
+            "sig",
+            "code",
+            "password",
+            "access_token",
+        )
+    },
+    "a list with a bearer": f'&extra={{"metadata": ["x", "Bearer {SECRET}"]}}',
+    "deep": f'&extra={{"a": [{{"b": {{"secret": "{SECRET}"}}}}]}}',
+    "a private key": f'&extra={{"note": "-----BEGIN PRIVATE KEY-----{SECRET}"}}',
+    "a token": '&extra={"user": "ghp_q7f3a9c0123Zp45678"}',
+    "variable": f"&base_url_env=sk-{SECRET}xyz",
+    "headers": f"&headers_env=Bearer%20{SECRET}",
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_secret_in_the_configuration_is_refused_with_advice_and_is_nowhere(
+    say: Say, server: RawServer, tmp_path: Path, name: str
+) -> None:
+    for command in ("run", "plan", "judge"):
+        model = f"openai:fake?tokenizer=bytes&window=64k{PLANTED[name]}"
+        words = ["niah", "--model", model, "--lengths", "1k", "--samples", "1", "--out", str(tmp_path / "run")]
+        if command == "judge":
+            say("run", "niah", "--model", "sim:perfect?window=2k", "--lengths", "1k", "--depths", "1", "--samples", "1",
+                "--no-figure", "--out", str(tmp_path / "good"))  # fmt: skip
+            words = [str(tmp_path / "good"), "--with", model]
+        code, out, err = say(command, *words)
+        assert code == 64, (name, command, err)
+        assert "7f3a9c" not in out + err + everything(tmp_path)
+        assert "_env" in err or "environment" in err
+
+
+def test_a_model_name_that_is_a_key_is_refused(say: Say, tmp_path: Path) -> None:
+    for model in ("openai:sk-q7f3a9c0123Zp", "hf:hf_q7f3a9c0123ZpABCDEF", "sim:perfect?seed=1&x=ghp_q7f3a9c0123Zp"):
+        code, out, err = say("run", "niah", "--model", model, "--lengths", "1k", "--out", str(tmp_path / "run"))
+        assert code == 64, model
+        assert "7f3a9c" not in out + err + everything(tmp_path), model
+
+
+def test_the_url_and_headers_of_the_environment_are_sent_and_written_nowhere(
+    say: Say, server: RawServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GATEWAY_URL", f"{server.base_url}?sig={SECRET}")
+    monkeypatch.setenv("GATEWAY_HEADERS", json.dumps({"X-Gateway": "h5h5h5secret", "X-Short": "zq9x7"}))
+    server.write = lambda sock: sock.sendall(whole(answering(
+        f"7 {server.head} {base64.b64encode(f'user:{SECRET}'.encode()).decode()}", model=server.head
+    )))  # fmt: skip
+    model = "openai:fake?base_url_env=GATEWAY_URL&headers_env=GATEWAY_HEADERS&tokenizer=bytes&window=64k"
+    hay = f"haystack={write_haystack(tmp_path)}"
+    code, out, err = say("run", "niah", "--model", model, "--lengths", "1k", "--depths", "2", "--samples", "1",
+                         "--no-figure", "--set", hay, "--out", str(tmp_path / "run"))  # fmt: skip
+    assert code == 1, err  # the server's counts are made up
+    assert len(list(read_records(tmp_path / "run"))) == 2
+    assert f"sig={SECRET}" in server.head.partition("\r\n")[0]
+    assert "h5h5h5secret" in server.head
+    found = out + err + everything(tmp_path / "run")
+    found += "".join(say("report", str(tmp_path / "run"), "--json")[1:])
+    for shift in range(3):
+        coded = base64.b64encode(b" " * shift + SECRET.encode()).decode()[2:-4]
+        assert coded not in found
+    for secret in (SECRET, "h5h5h5secret", "zq9x7"):
+        assert secret not in found
+    assert "GATEWAY_URL" in everything(tmp_path / "run")
+
+
+@given(before=st.text(max_size=5), after=st.text(max_size=5))
+def test_a_secret_in_base_64_is_redacted_wherever_it_begins(before: str, after: str) -> None:
+    remember(SECRET)
+    coded = base64.b64encode(f"{before}{SECRET}{after}".encode()).decode()
+    assert redact_used(f"x {coded} y") != f"x {coded} y"
+
+
+def test_a_short_secret_is_redacted_as_a_word_and_never_in_a_number() -> None:
+    remember("48151")
+    remember("none")
+    value = {"text": "key 48151, not 481516 or none", "n": 48151}
+    assert redact_values(value) == {"text": "key ***, not 481516 or none", "n": 48151}
 
 
 def test_the_value_of_the_key_in_other_options_is_refused(

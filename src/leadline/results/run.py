@@ -32,7 +32,7 @@ from leadline.store.run_prices import RunPrices, format_money
 from leadline.store.runs import UnreadableLine, read_records
 
 RecordKind = Literal["answer", "no_context", "logprob"]
-ADDRESS_OPTIONS = frozenset({"base_url", "tokenizer", "api_key_env", "timeout"})
+ADDRESS_OPTIONS = frozenset({"base_url", "base_url_env", "headers_env", "tokenizer", "api_key_env", "timeout"})
 """Options of a model that say where it is, not what it is: left out of its name in titles."""
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from leadline.core.errors import LockedError, StoreError
 from leadline.core.files import read_inside
+from leadline.core.secrets import redact_bytes
 
 SYNC_SECONDS = 0.1
 """The longest time before a line is synced to disk. Only a power failure can lose it, not a killed process."""
@@ -22,7 +23,7 @@ def replace_file(path: Path, data: bytes) -> None:
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with draft.open("wb") as file:
-            file.write(data)
+            file.write(redact_bytes(data))
             file.flush()
             os.fsync(file.fileno())
         os.replace(draft, path)

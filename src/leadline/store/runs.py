@@ -29,6 +29,7 @@ import msgspec
 from leadline.core.errors import OtherRunError, StoreError, UnreadableRecord
 from leadline.core.files import open_inside
 from leadline.core.records import Record
+from leadline.core.secrets import holds_used, redact_values
 from leadline.core.types import Cell
 from leadline.store.files import LOCK, AppendFile, Lock, replace_file
 from leadline.store.manifest import MANIFEST, Manifest, now, read_manifest, refuse_other_run
@@ -55,10 +56,12 @@ def encode_pretty(value: Any) -> bytes:
 
 
 def _encode(value: Any) -> bytes:
+    """Everything that is written to a run folder as JSON is encoded here, without any secret that is in use."""
     try:
-        return _encoder.encode(value)
+        data = _encoder.encode(value)
     except UnicodeEncodeError:  # half of a surrogate pair, which a server may well send
-        return _encoder.encode(_well_formed(msgspec.to_builtins(value)))
+        data = _encoder.encode(_well_formed(msgspec.to_builtins(value)))
+    return _encoder.encode(redact_values(msgspec.json.decode(data))) if holds_used(data) else data
 
 
 def _well_formed(value: Any) -> Any:

@@ -73,8 +73,12 @@ class RequestFailed(Exception):
 class HttpClient:
     """Requests to one server, from any number of threads. Idle connections are shared between threads."""
 
-    def __init__(self, base_url: str, *, headers: Mapping[str, str] | None = None, timeout: float = 600.0) -> None:
+    def __init__(
+        self, base_url: str, *, headers: Mapping[str, str] | None = None, timeout: float = 600.0, query: str = ""
+    ) -> None:
+        """`query` is added to the URL of every request, and is shown nowhere."""
         self.base_url = base_url.rstrip("/")
+        self._query = f"?{query}" if query else ""
         self.timeout = timeout
         self.rate_limit_wait = 0.0
         """Seconds that small questions about the server wait for its rate limit."""
@@ -142,7 +146,7 @@ class HttpClient:
         _close_all(self._idle)
 
     def _write(self, sock: socket.socket, method: str, url: str, body: bytes | None) -> None:
-        target = url if self._forwarded else _target(url)
+        target = (url if self._forwarded else _target(url)) + self._query
         head = f"{method} {quote(target, safe=_URL_CHARACTERS)} HTTP/1.1\r\n{self._headers}"
         if body is not None:
             head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"

@@ -18,15 +18,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from leadline.core.contracts import AskedPer, ModelCard, ModelProvider, PrefixCache, Tokenizer
 from leadline.core.errors import ServerError, TokenizerError, UsageError
 from leadline.core.files import expand_path
 from leadline.core.records import Answer, Completion, Failure
-from leadline.core.secrets import remember
+from leadline.core.secrets import is_key, is_random, remember, secret_in
 from leadline.core.seeds import digest
 from leadline.core.spec import parse_length
 from leadline.core.types import Continuation, Document, Frame, Probe, TokenNLL
@@ -55,7 +55,8 @@ if TYPE_CHECKING:
 
 
 _KEY = re.compile(r"(sk|pk|gsk|hf|xai|r8|pplx|nvapi|glpat|ghp|AIza|key)[_-]?(?=.*[a-z0-9])\w{12,}", re.ASCII)
-"""How the keys of known services begin."""
+"""How the keys of known services begin, in a name that may be that of an environment variable."""
+IN_ENVIRONMENT = "put the whole URL into an environment variable and give its name: base_url_env=NAME"
 
 
 def _json_object(value: Any) -> Any:
@@ -95,6 +96,10 @@ class OpenAI(ModelProvider):
     cache_key: Literal["auto", "yes", "no"] = Field(
         "auto", description="send prompt_cache_key, one for each document; auto sends it to hosts known to use it"
     )
+    base_url_env: str = Field("", description="environment variable that holds base_url, where it has a key in it")
+    headers_env: str = Field(
+        "", description='environment variable with further headers, as JSON: {"Ocp-Apim-Subscription-Key": "..."}'
+    )
     api_key_env: str = Field("OPENAI_API_KEY", description="environment variable that holds the key")
     extra: Annotated[dict[str, Any], BeforeValidator(_json_object)] = Field(
         {}, description='further fields of every request, as JSON: {"top_k": 1}'
@@ -115,8 +120,55 @@ class OpenAI(ModelProvider):
 
     def _client(self) -> HttpClient:
         key = self._key()
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
-        return HttpClient(self._checked_url(), headers=headers, timeout=self.timeout)
+        headers = ({"Authorization": f"Bearer {key}"} if key else {}) | self._headers()
+        url, query = self._checked_url(), ""
+        if self.base_url_env:
+            url, _, query = url.partition("?")
+        return HttpClient(url, headers=headers, timeout=self.timeout, query=query)
+
+    def _headers(self) -> dict[str, str]:
+        """Those of the environment variable `headers_env`. Their values are secrets."""
+        if not self.headers_env:
+            return {}
+        text, where = os.environ.get(self.headers_env, ""), f"${self.headers_env}"
+        try:
+            found = json.loads(text)
+            headers = {str(name): value.strip() for name, value in found.items()}
+        except (ValueError, AttributeError):
+            fix = f'set {where} to a JSON object of headers: {{"X-Api-Key": "..."}}'
+            raise UsageError("headers_env does not name a JSON object of texts", where=where, fix=fix) from None
+        for name, value in headers.items():
+            remember(value)
+            remember(value.rpartition(" ")[2])
+            if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name) or not (value.isascii() and value.isprintable()):
+                raise UsageError("a header has characters that no header has", where=where, fix="set it again")
+        return headers
+
+    @model_validator(mode="after")
+    def _has_no_secret(self) -> OpenAI:
+        """Options are part of the model's name, which is written to every record: secrets are refused before that."""
+        if self.base_url_env and "base_url" in self.model_fields_set:
+            raise UsageError("base_url and base_url_env exclude each other", where="base_url_env", fix="leave out one")
+        url = self.base_url
+        path, *after = re.split(r"[?#]", url, maxsplit=1)
+        parts = [part for part in unquote(path).partition("://")[2].split("/")[1:] if is_key(part) or is_random(part)]
+        if after:
+            for value in re.split(r"[&=#]", after[0]):
+                remember(value)
+            what = "base_url has a query or fragment, which may hold a key"
+            raise UsageError(what, where="base_url", fix=IN_ENVIRONMENT)
+        if parts:
+            remember(parts[0])
+            raise UsageError("a part of base_url looks like a key", where="base_url", fix=IN_ENVIRONMENT)
+        if secret := secret_in(self.extra):
+            remember(secret)
+            raise UsageError(
+                "a value in extra looks like a secret, and options are written to disk",
+                where="extra",
+                fix="send it as a header: put the headers into an environment variable as JSON and give its name, "
+                "headers_env=NAME; a key of the API goes into the variable that api_key_env names",
+            )
+        return self
 
     def open(self, name: str) -> OpenAIModel:
         client = self._client()
@@ -136,30 +188,49 @@ class OpenAI(ModelProvider):
             raise
 
     def _checked_url(self) -> str:
+        given = self._given_url()
         try:
-            url = urlsplit(self.base_url)
+            url = urlsplit(given)
             known = url.scheme in ("http", "https") and bool(url.hostname) and (url.port is None or url.port > 0)
             (url.hostname or "").encode("idna")
         except ValueError:  # http://[::1, a port of letters, a name that is none
-            raise _not_a_url(self.base_url) from None
+            raise _not_a_url(given) from None
         if url.username or url.password:
             # The URL is part of the model's name, and that is written into every record.
             raise UsageError("base_url holds a name or password", where="base_url", fix="keep keys in the environment")
         if not known:
-            raise _not_a_url(self.base_url)
-        return self.base_url
+            raise _not_a_url(given)
+        return given
 
-    @field_validator("api_key_env")
+    def _given_url(self) -> str:
+        if not self.base_url_env:
+            return self.base_url
+        given = os.environ.get(self.base_url_env, "").strip()
+        if not given:
+            fix = "set it to the URL of the server's API, or give base_url"
+            raise UsageError(f"the environment variable {self.base_url_env} is not set", where="base_url_env", fix=fix)
+        remember(given)
+        path, _, query = given.partition("?")
+        for _, value in parse_qsl(query):
+            remember(value)
+        for part in path.split("/")[3:]:
+            if is_key(part) or is_random(part):
+                remember(part)
+        return given
+
+    @field_validator("api_key_env", "base_url_env", "headers_env")
     @classmethod
-    def _is_variable(cls, name: str) -> str:
+    def _is_variable(cls, name: str, info: ValidationInfo) -> str:
         """Refuses a key given in place of its variable's name, before it is written anywhere."""
+        if not name and info.field_name != "api_key_env":
+            return name
         looks_like_key = _KEY.match(name) or (len(name) > 16 and re.search("[a-z]", name) and re.search("[0-9]", name))
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or (name not in os.environ and looks_like_key):
             remember(name)
             raise UsageError(
-                "api_key_env is not the name of an environment variable",
-                where="api_key_env",
-                fix="put the key into the environment and its name here, never the key itself",
+                f"{info.field_name} is not the name of an environment variable",
+                where=str(info.field_name),
+                fix="put the value into the environment and its name here, never the key itself",
             )
         return name
 
