@@ -106,3 +106,58 @@ def test_the_bootstrap_covers_the_planted_agreement() -> None:
         assert made.cohen is not None
         held += made.cohen.interval.holds(truth)
     assert held / runs >= 0.87
+
+
+def test_equal_ratings_do_not_prove_that_raters_never_differ() -> None:
+    made = agreement([(1, 1)] * 12 + [(0, 0)] * 8, resamples=200)
+    assert made.cohen is not None
+    for coefficient in (made.raw, made.cohen, made.fleiss, made.krippendorff, made.gwet):
+        assert coefficient.value == pytest.approx(1.0)
+        assert coefficient.interval.low < 0.9, "19 of 20 would be no surprise"
+        assert coefficient.interval.high == pytest.approx(1.0)
+    assert made.raw.interval.low == pytest.approx(0.839, abs=0.001)  # Wilson: 20 of 20
+    one_label = agreement([(1, 1)] * 20, resamples=200)
+    assert 0.75 < one_label.gwet.interval.low < 0.84
+    opposite = agreement([(1, 0), (0, 1)] * 10, resamples=200)
+    assert opposite.raw.interval.high > 0.1
+    assert opposite.gwet.interval.high > opposite.gwet.value
+
+
+def test_fleiss_and_gwet_with_missing_ratings_give_the_published_values() -> None:
+    """The table of Krippendorff 2011 in Gwet's handbook of inter-rater reliability (2014)."""
+    made = agreement(KRIPPENDORFF, resamples=2)
+    assert made.fleiss.value == pytest.approx(0.76117, abs=5e-6)
+    assert made.gwet.value == pytest.approx(0.77544, abs=5e-6)
+
+
+def test_items_of_one_document_are_drawn_together() -> None:
+    """Six documents of ten items: whole documents are agreed on, or not."""
+    ratings = [(1, 1)] * 20 + [(0, 0)] * 20 + [(1, 0), (0, 1)] * 10
+    documents = [str(i // 10) for i in range(60)]
+    alone, together = agreement(ratings), agreement(ratings, clusters=documents)
+    assert alone.cohen is not None
+    assert together.cohen is not None
+    assert together.cohen.interval.half_width > 1.5 * alone.cohen.interval.half_width
+    assert together.raw.interval.half_width > 1.5 * alone.raw.interval.half_width
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("documents", [8, 20])
+@pytest.mark.parametrize("hard", [0.0, 0.4], ids=["items differ", "documents differ"])
+def test_intervals_of_agreement_cover_over_documents(documents: int, hard: float) -> None:
+    """Ten items a document, of which two raters agree on 85 in 100, or on half in two of five documents and on 98 in
+    100 in the others. Both labels are as frequent, so kappa is twice the agreement less one."""
+    rng, held, runs = np.random.default_rng(6), {"raw": 0, "kappa": 0}, 150
+    rates = (0.5, 0.98) if hard else (0.85, 0.85)
+    truth = hard * rates[0] + (1 - hard) * rates[1]
+    document = np.repeat(np.arange(documents), 10)
+    for run in range(runs):
+        rate = np.where(rng.random(documents) < hard, *rates)[document]
+        first = rng.integers(0, 2, len(document))
+        second = np.where(rng.random(len(document)) < rate, first, 1 - first)
+        ratings = list(zip(first.tolist(), second.tolist(), strict=True))
+        made = agreement(ratings, clusters=document.astype(str).tolist(), resamples=300, seed=run)
+        assert made.cohen is not None
+        held["raw"] += made.raw.interval.holds(truth)
+        held["kappa"] += made.cohen.interval.holds(2 * truth - 1)
+    assert min(held.values()) >= 0.9 * runs, held

@@ -234,3 +234,21 @@ def test_the_archive_is_read_whole(summhay: Summhay) -> None:
         assert file is not None
         assert len(json.load(file)) == 200
     assert Path(ARCHIVE).name == "judge.tar.xz"
+
+
+@pytest.mark.parametrize(("accuracy", "share"), [(0.5, 0.8), (0.6, 0.9), (0.95, 0.95)])
+def test_a_corrected_interval_is_never_wider_than_that_of_the_labels_and_covers(accuracy: float, share: float) -> None:
+    rng, held = np.random.default_rng(12), 0
+    for _ in range(80):
+        truth = (rng.random(200) < share).astype(np.float64)
+        verdicts = np.where(rng.random(200) < accuracy, truth, 1 - truth)
+        labels: list[float | None] = [None] * 200
+        for i in rng.choice(200, 25, replace=False):
+            labels[i] = float(truth[i])
+        made = corrected_mean(verdicts.tolist(), [str(i) for i in range(200)], labels)
+        given = [label for label in labels if label is not None]
+        alone = mean_interval(given, [str(i) for i in range(len(given))]).interval
+        assert made is not None
+        assert made.interval.half_width <= alone.half_width + 1e-9
+        held += made.interval.holds(share)
+    assert held >= 70

@@ -1,8 +1,12 @@
 """How far raters agree: judges with one another, or a judge with people.
 
 Kappa and alpha fall towards zero when nearly all answers are of one kind, however often raters agree; AC1 does
-not. So all are given, beside the raw agreement and the share of every label. Intervals are bootstraps over items.
-Sources: Cohen 1960, Fleiss 1971, Krippendorff 2011, Gwet 2008.
+not. So all are given, beside the raw agreement and the share of every label.
+
+The interval of raw agreement is that of a mean over documents: items of one document count as one. Those of the
+coefficients are bootstraps over documents, and at least as wide as the ends of the raw agreement make them: 20 equal
+ratings of 20 do not prove that raters never differ, though every resample of them is equal, too.
+Sources: Cohen 1960, Fleiss 1971, Krippendorff 2011, Gwet 2008; with missing ratings Gwet 2014, chapter 2.
 """
 
 from __future__ import annotations
@@ -15,8 +19,8 @@ import numpy as np
 
 from leadline.core.errors import UsageError
 from leadline.core.seeds import bulk_rng
-from leadline.stats.intervals import Interval
-from leadline.stats.observations import FloatArray
+from leadline.stats.intervals import Interval, mean_interval
+from leadline.stats.observations import FloatArray, IntArray
 
 Rating = str | int | float | bool
 Ratings = Sequence[Sequence[Rating | None]]
@@ -63,18 +67,35 @@ class _RatingTable:
     pairs: FloatArray | None
 
 
-def agreement(ratings: Ratings, *, level: Level = "nominal", resamples: int = 2000, seed: int = 0) -> Agreement:
-    """Every coefficient with its 95 % interval."""
+def agreement(
+    ratings: Ratings,
+    *,
+    clusters: Sequence[str] | None = None,
+    level: Level = "nominal",
+    resamples: int = 2000,
+    seed: int = 0,
+) -> Agreement:
+    """Every coefficient with its 95 % interval. `clusters` has each item's document; None if all have their own."""
     table = _table(ratings)
     items, raters = len(ratings), max(len(row) for row in ratings)
-    drawn = bulk_rng(seed, "agreement").multinomial(items, np.full(items, 1 / items), size=resamples).astype(np.float64)
+    documents, document = np.unique(
+        [str(i) for i in range(items)] if clusters is None else clusters, return_inverse=True
+    )
+    rng = bulk_rng(seed, "agreement")
+    drawn = rng.multinomial(len(documents), np.full(len(documents), 1 / len(documents)), size=resamples)
+    weights = drawn[:, document].astype(np.float64)
+    raw = _raw_agreement(table, document)
+    ends = [_pretending(table, raw.value, end) for end in (raw.interval.low, raw.interval.high)]
 
     def coefficient(measure: Callable[[_RatingTable, FloatArray], FloatArray]) -> Coefficient:
-        draws = measure(table, drawn)
-        fine = draws[np.isfinite(draws)]
-        low, high = np.percentile(fine, [2.5, 97.5]) if len(fine) else (np.nan, np.nan)
         value = float(measure(table, np.ones((1, items)))[0])
-        return Coefficient(value, Interval(float(low), float(high), 0.95, "bootstrap over items"))
+        found = np.concatenate([measure(table, weights), *(measure(*end) for end in ends)])
+        draws = found[:-2][np.isfinite(found[:-2])]
+        if not np.isfinite(value) or not len(draws):
+            return Coefficient(value, Interval(np.nan, np.nan, 0.95, "not defined"))
+        low, high = np.percentile(draws, [2.5, 97.5])
+        low, high = np.nanmin([low, value, found[-2]]), np.nanmax([high, value, found[-1]])
+        return Coefficient(value, Interval(float(low), float(high), 0.95, "bootstrap over documents"))
 
     def kappa(level: Level) -> Coefficient:
         return coefficient(lambda t, weights: _kappa(t, weights, level))
@@ -84,7 +105,7 @@ def agreement(ratings: Ratings, *, level: Level = "nominal", resamples: int = 20
         items,
         raters,
         _shares(ratings, table),
-        raw=coefficient(_raw),
+        raw=raw,
         cohen=kappa("nominal") if two else None,
         quadratic=kappa("interval") if two and ordered else None,
         fleiss=coefficient(_fleiss),
@@ -94,15 +115,56 @@ def agreement(ratings: Ratings, *, level: Level = "nominal", resamples: int = 20
     )
 
 
+def _raw_agreement(table: _RatingTable, document: IntArray) -> Coefficient:
+    """The mean over items that two raters or more rated, with an interval over their documents."""
+    rated = table.counts.sum(axis=1) >= 2
+    if not rated.any():
+        return Coefficient(np.nan, Interval(np.nan, np.nan, 0.95, "not defined"))
+    estimate = mean_interval(_same(table)[rated].tolist(), [str(d) for d in document[rated]])
+    return Coefficient(estimate.mean, estimate.interval)
+
+
+def _pretending(table: _RatingTable, raw: float, target: float) -> tuple[_RatingTable, FloatArray]:
+    """The table with pretended items, equal ratings as often as labels were used or unequal ones of every pair of
+    labels, so many that its raw agreement is `target`."""
+    if len(table.labels) == 1:  # raters who differ have used a label that was not seen
+        unseen = None if table.pairs is None else np.pad(table.pairs, ((0, 0), (0, 3)))
+        table = _RatingTable(2 * table.labels, np.pad(table.counts, ((0, 0), (0, 1))), unseen)
+    q, items = len(table.labels), len(table.counts)
+    rated = float(np.sum(table.counts.sum(axis=1) >= 2))
+    pairs = np.array([(a, b) for a in range(q) for b in range(q) if (a != b) == (target < raw)])
+    counts = np.eye(q)[pairs[:, 0]] + np.eye(q)[pairs[:, 1]]
+    rest = target if target < raw else 1 - target
+    many = rated * abs(target - raw) / rest if rest > 0 and np.isfinite(target) else 0.0
+    often = table.counts.sum(axis=0)[pairs[:, 0]] if target >= raw else np.ones(len(pairs))
+    weights = np.concatenate([np.ones(items), many * often / max(float(often.sum()), 1e-12)])
+    both = None
+    if table.pairs is not None:
+        both = np.concatenate([table.pairs, np.eye(q * q)[pairs[:, 0] * q + pairs[:, 1]]])
+    return _RatingTable(table.labels, np.concatenate([table.counts, counts]), both), weights[None, :]
+
+
 # Each coefficient below is a function of sums over items, so `weights` (resamples x items: how often each item was
 # drawn) gives all resamples in one product.
 
 
 def _raw(table: _RatingTable, weights: FloatArray) -> FloatArray:
+    rated = table.counts.sum(axis=1) >= 2
+    return _ratio(weights @ np.where(rated, _same(table), 0.0), weights @ rated.astype(np.float64))
+
+
+def _same(table: _RatingTable) -> FloatArray:
+    """Of each item, the share of pairs of ratings that are equal; 0 where there is no pair."""
     n = table.counts.sum(axis=1)
-    rated = n >= 2
-    together = np.sum(table.counts * (table.counts - 1), axis=1) / np.where(rated, n * (n - 1), 1.0)
-    return _ratio(weights @ np.where(rated, together, 0.0), weights @ rated.astype(np.float64))
+    return np.asarray(np.sum(table.counts * (table.counts - 1), axis=1) / np.maximum(n * (n - 1), 1.0))
+
+
+def _label_shares(table: _RatingTable, weights: FloatArray) -> FloatArray:
+    """How often each label is used: the mean over rated items of its share there (Gwet 2014), so that an item that
+    more raters rated counts no more than another."""
+    n = table.counts.sum(axis=1)
+    share = weights @ (table.counts / np.maximum(n, 1)[:, None])
+    return np.asarray(share / np.maximum(weights @ (n >= 1).astype(np.float64), 1e-12)[:, None])
 
 
 def _kappa(table: _RatingTable, weights: FloatArray, level: Level) -> FloatArray:
@@ -110,18 +172,14 @@ def _kappa(table: _RatingTable, weights: FloatArray, level: Level) -> FloatArray
     assert table.pairs is not None
     q = len(table.labels)
     both = (weights @ table.pairs).reshape(-1, q, q)
-    both = both / np.maximum(both.sum(axis=(1, 2), keepdims=True), 1.0)
+    both = both / np.maximum(both.sum(axis=(1, 2), keepdims=True), 1e-12)
     distance = _distances(table, both.sum(axis=2), level)
     expected = both.sum(axis=2)[:, :, None] * both.sum(axis=1)[:, None, :]
     return 1 - _ratio(np.sum(both * distance, axis=(1, 2)), np.sum(expected * distance, axis=(1, 2)))
 
 
 def _fleiss(table: _RatingTable, weights: FloatArray) -> FloatArray:
-    """With missing ratings, items that two raters or more rated, as irr software does for unbalanced tables."""
-    rated = table.counts.sum(axis=1) >= 2
-    share = weights @ np.where(rated[:, None], table.counts, 0.0)
-    share = share / np.maximum(share.sum(axis=1, keepdims=True), 1.0)
-    expected = np.sum(share**2, axis=1)
+    expected = np.sum(_label_shares(table, weights) ** 2, axis=1)
     return _ratio(_raw(table, weights) - expected, 1 - expected)
 
 
@@ -154,11 +212,8 @@ def _distances(table: _RatingTable, totals: FloatArray, level: Level) -> FloatAr
 
 
 def _ac1(table: _RatingTable, weights: FloatArray) -> FloatArray:
-    q = len(table.labels)
-    n = table.counts.sum(axis=1)
-    share = weights @ (table.counts / np.maximum(n, 1)[:, None])
-    share = share / np.maximum(weights @ (n >= 1).astype(np.float64), 1.0)[:, None]
-    expected = np.sum(share * (1 - share), axis=1) / max(q - 1, 1)
+    share = _label_shares(table, weights)
+    expected = np.sum(share * (1 - share), axis=1) / max(len(table.labels) - 1, 1)
     return _ratio(_raw(table, weights) - expected, 1 - expected)
 
 

@@ -200,7 +200,7 @@ def agreement(
     ratings = _as_labels([[row[c] for c in (*columns, *([truth] if truth else []))] for row in rows])
     groups = [row[clusters] if clusters else str(n) for n, row in enumerate(rows)]
     judged = [row[: len(columns)] for row in ratings]
-    among = agreement_of(judged, level=level) if len(columns) > 1 else None
+    among = agreement_of(judged, clusters=groups, level=level) if len(columns) > 1 else None
     beside = (
         {c: beside_truth([r[n] for r in ratings], [r[-1] for r in ratings], groups) for n, c in enumerate(columns)}
         if truth

@@ -106,6 +106,14 @@ def corrected_mean(
     half = t_quantile(CONFIDENCE, _degrees(data, free, spread, unseen)) * math.sqrt(variance)
     alone = _labels_alone(data, free)
     method = "control variate over documents"
+    if bool(free[drawn].all()) and int(data.strata.max()) == 0:
+        # A judge that says little costs more than it tells, and labels that are all the same cannot show its errors: its
+        # mean is then not used.
+        known = mean_interval(data.labels[drawn].tolist(), [c for c, mine in zip(clusters, drawn, strict=True) if mine])
+        same = float(np.ptp(data.labels[drawn])) == 0
+        if same or known.interval.half_width < (min(mean + half, 1.0) - max(mean - half, 0.0)) / 2:
+            interval = Interval(known.interval.low, known.interval.high, CONFIDENCE, "labels alone")
+            return Corrected(known.mean, interval, count, groups, 0.0, 1.0)
     return Corrected(
         mean=min(max(mean, 0.0), 1.0),
         interval=Interval(max(mean - half, 0.0), min(mean + half, 1.0), CONFIDENCE, method),
@@ -261,20 +269,22 @@ def beside_truth(
     ratings: Sequence[Rating | None], truth: Sequence[Rating | None], clusters: Sequence[str], resamples: int = 1000
 ) -> RaterQuality:
     """How right a rater is. The truth may be known for some items only: the mean is then corrected with those."""
-    both = [(mine, known) for mine, known in zip(ratings, truth, strict=True) if mine is not None and known is not None]
+    paired = [i for i, label in enumerate(ratings) if label is not None and truth[i] is not None]
+    both = [(ratings[i], truth[i]) for i in paired]
     rated = [i for i, label in enumerate(ratings) if label is not None]
     numbers = all(not isinstance(label, str) for label in (*ratings, *truth) if label is not None)
     naive = known_mean = corrected = None
     if numbers and rated and both:
         values, groups = [float(ratings[i] or 0) for i in rated], [clusters[i] for i in rated]
         naive = mean_interval(values, groups)
-        known_mean = math.fsum(float(known) for _, known in both) / len(both)
+        known_mean = math.fsum(float(known or 0) for _, known in both) / len(both)
         if len(both) < len(rated):
             known_labels = [None if truth[i] is None else float(truth[i] or 0) for i in rated]
             corrected = corrected_mean(values, groups, known_labels)
-    mean_of_both = math.fsum(float(mine) for mine, _ in both) / len(both) if numbers and both else None
+    mean_of_both = math.fsum(float(mine or 0) for mine, _ in both) / len(both) if numbers and both else None
     bias = None if mean_of_both is None or known_mean is None else mean_of_both - known_mean
-    return RaterQuality(agreement(both, resamples=resamples), naive, known_mean, bias, corrected)
+    measured = agreement(both, clusters=[clusters[i] for i in paired], resamples=resamples)
+    return RaterQuality(measured, naive, known_mean, bias, corrected)
 
 
 # --- details

@@ -191,7 +191,7 @@ def _judged(
             for identity, first in names.items()
         ),
         panel=judge_score([names[i] for i in graders], samples, [], labels, strata) if len(graders) > 1 else None,
-        agreement=agreement(ratings, resamples=RESAMPLES) if ratings else None,
+        agreement=_agreement(both, ratings) if ratings else None,
         by_length=_agreement_by(both, ratings, lambda s: s.record.cell.length),
         by_depth=_agreement_by(both, ratings, lambda s: s.record.cell.depth),
         disagreement=_disagreements(both, ratings),
@@ -334,14 +334,16 @@ def _rating(verdict: JudgeVerdict) -> str:
     return UNPARSED if verdict.value is None else f"{verdict.value:.3g}"
 
 
+def _agreement(samples: Sequence[JudgedAnswer], ratings: Sequence[tuple[str, ...]]) -> Agreement:
+    return agreement(ratings, clusters=[s.record.cluster for s in samples], resamples=RESAMPLES)
+
+
 def _agreement_by(
     samples: Sequence[JudgedAnswer], ratings: Sequence[tuple[str, ...]], place: Callable[[JudgedAnswer], Any]
 ) -> dict[Any, Agreement]:
     places = sorted({place(s) for s in samples if place(s) is not None})
-    return {
-        at: agreement([r for s, r in zip(samples, ratings, strict=True) if place(s) == at], resamples=RESAMPLES)
-        for at in places
-    }
+    rows = {at: [i for i, s in enumerate(samples) if place(s) == at] for at in places}
+    return {at: _agreement([samples[i] for i in mine], [ratings[i] for i in mine]) for at, mine in rows.items()}
 
 
 def _disagreements(
