@@ -41,6 +41,13 @@ def test_memory_and_time_are_results_of_a_plan(say: Say, monkeypatch: pytest.Mon
     assert json.loads(say(*words, "--json").out)["notes"][-3:] == list(lines)
 
 
+@pytest.mark.parametrize("option", ["--no-figure", "--keep-prompts", "--log-to=x:y", "--no-checks"])
+def test_options_that_change_no_cost_are_refused_with_the_reason(say: Say, option: str) -> None:
+    refused = say("plan", "niah", "--model", "sim:perfect", option)
+    assert refused.code == 64
+    assert "leave it out: this option of `leadline run` does not change what a run costs" in refused.err
+
+
 def test_a_run_of_a_server_that_is_away_can_be_planned(say: Say) -> None:
     with FakeServer() as server:
         model = f"openai:fake?base_url={server.base_url}&tokenizer=bytes"

@@ -238,10 +238,17 @@ def _show_usage_error(error: typer.TyperException) -> int:
         what = f"no such option: {option}"
         if ours.partition(" ")[0] in options:
             fix = f"did you mean {ours}?"
+        elif command.endswith(" plan") and option in _options_of("run"):
+            fix = "leave it out: this option of `leadline run` does not change what a run costs"
         elif near:
             fix = f"did you mean {near[0]}?"
     output.show_error(UsageError(what, where=command, fix=fix))
     return UsageError.exit_code
+
+
+def _options_of(command: str) -> set[str]:
+    parameters = LazyGroup().get_command(None, command).params
+    return {name for parameter in parameters for name in (*parameter.opts, *parameter.secondary_opts)}
 
 
 def _as_leadline_error(error: Exception) -> LeadlineError:

@@ -28,7 +28,7 @@ from leadline.run.many_models import is_complete, measure_all, submission_entrie
 from leadline.run.measure import CheckModel
 from leadline.stats.logprobs import metric_of
 from leadline.store.manifest import now
-from leadline.store.runs import slug, without_brackets
+from leadline.store.runs import slug
 from leadline.store.submissions import Submission, SubmissionEntry, merged, read_submission, write_submission
 
 ModelsOption = Annotated[
@@ -145,16 +145,9 @@ def model_runs(
             fix="remove it, or give one --model",
         )
     asked = {k: v for k, v in specs[0].identity().items() if k != "model"}
-    first = specs[0].tasks[0].title
-    former, named = (
-        without_brackets(Path("runs") / f"models-{slug(name)}-{digest(asked, 8)}")
-        for name in (first, suite_of(flags) or first)
-    )
-    folder = flags.out or (former if former.exists() else named)
-    return folder, [
-        ModelRun(one.name, spec, without_brackets(folder / slug(one.name)))
-        for one, spec in zip(models, specs, strict=True)
-    ]
+    named = slug(suite_of(flags) or specs[0].tasks[0].title)
+    folder = flags.out or Path("runs") / f"models-{named}-{digest(asked, 8)}"
+    return folder, [ModelRun(one.name, spec, folder / slug(one.name)) for one, spec in zip(models, specs, strict=True)]
 
 
 def measure_models(

@@ -28,8 +28,6 @@ from leadline.store.prices import Tariff, tariff_from_flags, tariff_of
 from leadline.store.run_prices import check_budget, format_money
 from leadline.store.runs import count_done
 
-IgnoredOption = Annotated[list[str] | None, typer.Option(hidden=True)]
-"""An option of `leadline run` that does not change the cost: accepted, so that `run` can be replaced by `plan`."""
 COLUMNS = ("requests", "prompt_tokens", "tokens_read", "output_tokens")
 
 
@@ -76,18 +74,10 @@ def plan(
     models: ModelsOption = None,
     include_model: IncludeModelOption = None,
     shard: ShardOption = "",
-    base: IgnoredOption = None,
-    log_to: IgnoredOption = None,
-    step: IgnoredOption = None,
-    run_name: IgnoredOption = None,
-    submission: IgnoredOption = None,
-    keep_prompts: Annotated[bool, typer.Option("--keep-prompts", hidden=True)] = False,
-    figure: Annotated[bool, typer.Option(hidden=True)] = True,
-    checks: Annotated[bool, typer.Option(hidden=True)] = True,
 ) -> None:
     """Show what a run would cost: requests, tokens, time and money. No prompt of the run is sent.
 
-    Takes the options of `leadline run`: replace `run` by `plan`. For a list of models it shows each and the total.
+    Takes the options of `leadline run` that say what is asked. For a list of models it shows each and the total.
     A server is asked for its tokenizer, template and window; with `tokenizer=` in the model's name it may be away.
     """
     listed = listed_models(flags, models, shard, include_model)

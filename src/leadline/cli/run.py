@@ -43,7 +43,6 @@ from leadline.results.verdict import failures_fix
 from leadline.run.identity import folder_name
 from leadline.run.measure import CheckModel, Measured, check_model, measure_spec
 from leadline.run.plan import RUNS
-from leadline.store.runs import without_brackets
 
 
 @with_flags
@@ -111,12 +110,10 @@ def run(
 
 
 def folder_of(flags: RunOptions, spec: Spec) -> Path | None:
-    """--out, or the folder of a suite: with its name, unless the run is in one with the name of its first task, as
-    they were called before. None is the default of the spec."""
+    """--out, or the folder of a suite, which has its name. None is the default of the spec."""
     if flags.out is not None or not (suite := suite_of(flags)):
         return flags.out
-    former = without_brackets(RUNS / folder_name(spec))
-    return former if former.exists() else RUNS / folder_name(spec, suite)
+    return RUNS / folder_name(spec, suite)
 
 
 def measure_with_progress(

@@ -118,9 +118,6 @@ class Task(Options):
         False, description="keep the number of answer tokens, with a warning, even where the right answer has more"
     )
 
-    later_options: ClassVar[frozenset[str]] = frozenset({"scorers", "fixed_allowance", "common_haystack"})
-    """Options that older run folders do not know: left out of a run's identity while they are empty."""
-
     @model_validator(mode="after")
     def _scorers_need_questions(self) -> Task:
         if self.scorers and type(self).draft is Task.draft:
@@ -338,7 +335,7 @@ class Scorer(Protocol):
 
 def options_of(task: Task) -> dict[str, Any]:
     """The options of a task and their values, for the manifest."""
-    return task.model_dump(mode="json", exclude={name for name in task.later_options if not getattr(task, name)})
+    return task.model_dump(mode="json")
 
 
 def logprob_model(model: Model, task: str) -> LogprobModel:

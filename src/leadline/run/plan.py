@@ -46,7 +46,6 @@ from leadline.run.stopping import Stop
 from leadline.store.manifest import Manifest
 from leadline.store.prices import Tariff, tariff_of
 from leadline.store.run_prices import check_budget
-from leadline.store.runs import without_brackets
 from leadline.text.fitting import Fitter
 
 OpenModel = Callable[[Spec], Model]
@@ -109,7 +108,7 @@ class Plan:
     @property
     def folder(self) -> Path:
         """The default folder: the same for the same spec."""
-        return without_brackets(RUNS / folder_name(self.spec))
+        return RUNS / folder_name(self.spec)
 
     def with_notes(self, notes: Sequence[str]) -> Plan:
         """With more notes for the user and for readers of the run's folder."""

@@ -241,15 +241,10 @@ class RunWriter:
 
 
 def slug(text: str) -> str:
-    """A name that is safe as part of a path, and still readable."""
-    return re.sub(r"[^\w.=\[\]-]+", "-", text).strip("-.") or "x"
-
-
-def without_brackets(folder: Path) -> Path:
-    """The folder without brackets in its name (sweeps put options into them), which a shell would expand. An existing
-    run with brackets in its name keeps it."""
-    plain = re.sub(r"-*\[", "-", folder.name).replace("]", "").strip("-") or "x"
-    return folder if folder.exists() else folder.with_name(plain)
+    """A name that is safe as part of a path, and still readable. Without brackets, which a shell would expand: sweeps
+    put options into them."""
+    safe = re.sub(r"[^\w.=\[\]-]+", "-", text)
+    return re.sub(r"-*\[", "-", safe).replace("]", "").strip("-.") or "x"
 
 
 def open_run(folder: Path, manifest: Manifest) -> RunWriter:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -157,8 +157,6 @@ class TranslatedTask(WordedTask):
     """A task that can be asked in other languages, with `LANGUAGES` in place of its own texts."""
 
     language: Language = Field("", description="de, fr or es: texts, keys and haystack in German, French or Spanish")
-
-    later_options: ClassVar[frozenset[str]] = WordedTask.later_options | {"language"}
 
     @property
     def translation(self) -> LanguageTexts | None:

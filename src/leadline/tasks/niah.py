@@ -118,12 +118,6 @@ class Needle(TranslatedTask, RetrievalTask):
         0, ge=0, le=256, description="samples that one document answers in shared and nested reading; 0: one"
     )
 
-    later_options: ClassVar[frozenset[str]] = (
-        RetrievalTask.later_options
-        | TranslatedTask.later_options
-        | {"match", "pieces", "hard", "order", "per_document"}
-    )
-
     @model_validator(mode="after")
     def _own_needle_is_whole(self) -> Needle:
         given = [bool(self.needle), bool(self.question), bool(self.answers)]

@@ -172,8 +172,6 @@ class LineRetrieval(RetrievalTask):
 class KeyValue(TranslatedTask, LineRetrieval):
     """Find the value of one key among the pairs of a JSON object."""
 
-    later_options: ClassVar[frozenset[str]] = LineRetrieval.later_options | TranslatedTask.later_options
-
     key_kind: ValueKind = Field("uuids", description="keys are words, numbers or uuids")
     value_kind: ValueKind = Field("uuids", description="values are words, numbers (7 digits) or uuids")
 

@@ -83,8 +83,6 @@ class WordedTask(Task):
         "", description="put the question after the document (the default), before it, or both"
     )
 
-    later_options: ClassVar[frozenset[str]] = Task.later_options | {"question_at"}
-
     def parts(self) -> Mapping[str, PromptPart]:
         """Every text that the task uses with these options."""
         raise NotImplementedError
@@ -350,7 +348,6 @@ class RetrievalTask(WordedTask):
         0.0, ge=0, le=1, description="share of questions whose answer is not in the document; right is to say so"
     )
 
-    later_options: ClassVar[frozenset[str]] = WordedTask.later_options | {"absent"}
     absent_clause: ClassVar[str] = ABSENT_CLAUSE
     """What follows every question; `{reply}` is what to answer."""
 

@@ -53,8 +53,6 @@ class Mrcr(RetrievalTask):
         0, ge=0, le=256, description="samples that one document answers in shared and nested reading; 0: one"
     )
 
-    later_options: ClassVar[frozenset[str]] = RetrievalTask.later_options | {"per_document"}
-
     @property
     def samples_per_document(self) -> int:
         return self.per_document or 1
