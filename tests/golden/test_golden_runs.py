@@ -58,6 +58,7 @@ def test_the_suites_are_those_that_were_frozen() -> None:
     check_names("suites", SUITES)
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("suite", SUITES)
 def test_the_documents_of_a_suite_in_miniature_are_those_that_were_frozen(suite: str) -> None:
     check("suite_documents", suite, run_of(suite).documents)

@@ -136,6 +136,7 @@ def test_nothing_in_common_is_refused() -> None:
         compare(pair(base, replace(base, sample=base.sample + 9)))
 
 
+@pytest.mark.slow
 def test_equal_models_rarely_raise_an_alarm() -> None:
     rng = RNG(6)
     alarms = 0

@@ -19,6 +19,7 @@ def sentence(made: Diagnosis) -> str:
     return format_finding(made.findings[0], made)
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("kind", ARCHETYPES)
 def test_an_archetype_is_named_right(kind: Archetype) -> None:
     rng = RNG(ARCHETYPES.index(kind))
@@ -136,6 +137,7 @@ def test_nothing_to_diagnose_is_refused() -> None:
 FLAT = np.ones((8, 11))
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("name", OTHER_MAPS)
 def test_a_map_of_no_known_shape_gets_no_name(name: str) -> None:
     rng = RNG(7)

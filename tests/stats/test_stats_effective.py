@@ -48,6 +48,7 @@ def test_a_crossing_is_stated_with_its_interval() -> None:
     assert made.largest_measured == 32768
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("samples", [2, 3, 5, 10])
 def test_a_few_partial_scores_that_are_alike_do_not_make_a_length_sure(samples: int) -> None:
     """The true score is the threshold: at most 3.5% of runs may be sure that the shortest length is above it."""
@@ -219,6 +220,7 @@ def covers(made: EffectiveLength, truth: float) -> bool:
     return bool((made.low_open or low <= truth) and (made.high_open or truth <= high))
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("samples", [3, 25])
 @pytest.mark.parametrize("correlation", [0.0, 0.3])
 @pytest.mark.parametrize("kind", ["cliff to .5", "cliff to .7", "three tasks of thirteen", "just below", "just above"])
@@ -273,6 +275,7 @@ def test_scores_that_rise_again_are_said_and_not_smoothed_away(scores: list[floa
     assert made.low_open or made.low < first_bad
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("correlation", [0.0, 0.3])
 def test_falling_and_flat_curves_are_rarely_said_to_rise(correlation: float) -> None:
     rng = np.random.default_rng(5)

@@ -120,6 +120,7 @@ def seen_worse(
     return worse / pairs
 
 
+@pytest.mark.slow
 def test_a_drop_does_not_use_up_the_noise() -> None:
     """20 cells of 5 prompts, noise and drop both 10 points: 79 of 100 would be found if one contained the other."""
     grid = Grid(FOUR_BY_FIVE)

@@ -32,6 +32,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [str(folder / window) for window in WINDOWS]
 
 
+@pytest.mark.slow
 def test_runs_of_several_models_give_a_matrix_clusters_and_a_figure(
     runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

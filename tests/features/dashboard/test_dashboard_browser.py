@@ -312,6 +312,7 @@ def test_the_page_of_a_stopped_run_is_live_again_when_the_run_goes_on(browser: B
             page.get_by_text(f"stopped with {27 - count} of 27 samples not asked").wait_for()
 
 
+@pytest.mark.slow
 def test_a_page_reconnects_to_its_server(browser: Browser, tmp_path: Path) -> None:
     """The stream is cut as a sleeping machine cuts it; the page asks for a new one by itself."""
     records = list(planted_records(cliff, **GRID))

@@ -90,6 +90,7 @@ def test_the_list_shows_every_folder_in_every_order(address: str, runs: Path, so
     assert "\x1b" not in answer.text
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("name", [*READABLE, "good"])
 def test_an_odd_manifest_is_shown_without_harm(address: str, runs: Path, name: str) -> None:
     answer = get(address, f"/run/{ids(runs)[name]}")

@@ -76,6 +76,7 @@ def test_a_model_in_this_process_has_the_checks_that_make_sense(say: Say, model:
     assert made >= {"truncation", "determinism", "logprobs"}
 
 
+@pytest.mark.slow
 def test_a_real_checkpoint_in_this_process_is_checked_for_what_makes_sense(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     from support.tiny_models import model_folder

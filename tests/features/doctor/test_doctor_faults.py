@@ -118,6 +118,7 @@ def test_a_planted_fault_is_found_and_nothing_else(check: str) -> None:
     assert result.fix
 
 
+@pytest.mark.quick_cases(8)
 @pytest.mark.parametrize(("check", "kind", "fault"), OTHER_FORMS)
 def test_other_forms_of_the_faults_are_found(check: str, kind: Kind, fault: dict[str, Any]) -> None:
     assert check in ids(checked(Planted(**fault), kind, only=(check,)))

@@ -56,6 +56,7 @@ def test_one_session_answers_all_depths_and_lengths() -> None:
         assert (failed_in(made.text[: probe.cut_characters], job)[0],) == probe.targets
 
 
+@pytest.mark.slow
 def test_a_planted_share_of_wrong_orders_is_recovered(tmp_path: Path) -> None:
     spec = make_spec(
         {

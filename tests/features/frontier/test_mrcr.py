@@ -45,6 +45,7 @@ def items_of(document: Document, probe: Probe) -> list[str]:
     return [turn.text for turn in document.turns(probe) if turn.role == "assistant"]
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("needles", [2, 4, 8])
 def test_one_long_reading_answers_fifty_questions(needles: int) -> None:
     cells = [Cell("mrcr", 16_000, n / 50, 0) for n in range(51)]
@@ -132,6 +133,7 @@ def test_what_is_not_there_is_one_more_or_of_another_pair() -> None:
         assert not document.planted(probe)
 
 
+@pytest.mark.slow
 def test_a_model_that_copies_the_wrong_item_is_found_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["run", "mrcr", "--model", "sim:perfect?mistake=0.25&seed=3", "--set", "needles=4", "--set", "lines=3",
                  "--lengths", "2500", "--depths", "11", "--samples", "20", "--reading", "shared",
@@ -148,6 +150,7 @@ def test_a_model_that_copies_the_wrong_item_is_found_out(tmp_path: Path, capsys:
     assert all(record.scores["mrcr"].value < 1 for record, value in zip(records, wrong, strict=True) if value)
 
 
+@pytest.mark.slow
 def test_a_model_that_invents_items_is_found_out(tmp_path: Path) -> None:
     arguments = ["run", "mrcr", "--model", "sim:perfect?invents=0.2&seed=5", "--set", "absent=0.5", "--set", "lines=3",
                  "--lengths", "2500", "--depths", "11", "--samples", "20", "--reading", "shared",

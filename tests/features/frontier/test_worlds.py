@@ -52,6 +52,7 @@ def test_the_last_part_of_a_story_is_around_the_depth_and_overrides_what_came_be
         assert max(told, key=lambda f: f.start).text[:-1].split()[-1] == probe.targets[0]
 
 
+@pytest.mark.slow
 def test_every_story_has_an_answer_to_every_question_and_no_label_hides_in_another() -> None:
     for seed in range(50):
         story = make_story(("Ana", "Bert", "Cleo", "Dora"), THINGS[:4], 5, 13, random.Random(seed))

@@ -110,6 +110,7 @@ def test_the_dashboard_has_the_page_of_a_run_whose_answers_were_drawn(folder: Pa
     assert labels(folder / "drawn") == ["no", "", "yes", "", ""]
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_labelling_by_keyboard_in_a_browser(browser: Browser, folder: Path, address: str) -> None:
     from playwright.sync_api import expect

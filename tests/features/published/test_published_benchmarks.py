@@ -54,6 +54,7 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return unpack
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["llama2-7b-chat-4k", "llama3-8b-instruct"])
 def test_longbench_scores_equal_the_published_ones(golden: Callable[[str], Path], model: str) -> None:
     folder = golden("longbench") / "pred" / model
@@ -92,6 +93,7 @@ def test_longbench_e_scores_equal_the_published_ones(golden: Callable[[str], Pat
     assert {(s.task, s.group): s.score for s in scores} == wanted
 
 
+@pytest.mark.slow
 def test_infinitebench_scores_equal_the_published_ones(golden: Callable[[str], Path]) -> None:
     folder = golden("infinitebench") / "results"
     with (SHARED / "facts" / "infinitebench_table.csv").open() as file:
