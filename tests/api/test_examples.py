@@ -20,7 +20,7 @@ def test_there_are_five_programs_and_a_notebook() -> None:
     assert (len(PROGRAMS), len(NOTEBOOKS)) == (5, 1)
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_an_example_is_short_and_runs(name: str, tmp_path: Path) -> None:
     text = (EXAMPLES / name).read_text()
@@ -36,6 +36,7 @@ def test_an_example_is_short_and_runs(name: str, tmp_path: Path) -> None:
     assert list(tmp_path.rglob("manifest.json"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_a_notebook_runs_from_top_to_bottom(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

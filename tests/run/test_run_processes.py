@@ -190,7 +190,7 @@ def test_failed_samples_are_never_hidden_behind_exit_code_zero(server: FakeServe
     assert " failed" in out
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["delete", "truncate", "folder"])
 def test_records_that_vanish_in_mid_run_end_it_early_and_not_with_0(
     server: FakeServerProcess, tmp_path: Path, damage: str

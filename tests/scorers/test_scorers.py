@@ -388,6 +388,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.quick_cases(15)
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize("scorer", SCORERS, ids=lambda s: s.name)
 def test_a_hostile_answer_scores_nothing(scorer: Scorer, name: str) -> None:

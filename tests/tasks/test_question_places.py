@@ -55,7 +55,7 @@ def test_a_conversation_ends_with_a_turn_of_the_user(at: str) -> None:
     assert last.text.strip() == (REMINDER if at == "before" else found.probes[0].question.strip())
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("at", ["before", "both"])
 def test_such_prompts_are_as_long_as_asked_in_every_kind_of_tokenizer(at: str) -> None:
     made: list[tuple[Tokenizer, int]] = [(toy_tokenizer(f), 2) for f in FAMILIES]

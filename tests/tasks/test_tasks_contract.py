@@ -103,6 +103,7 @@ def right_answer(probe: Probe) -> str:
 # --- the same coordinates, the same document ---
 
 
+@pytest.mark.quick_cases(placement=("depth",))
 @pytest.mark.parametrize("placement", PLACEMENTS)
 @pytest.mark.parametrize("name", TASKS)
 def test_the_same_coordinates_give_the_same_document_in_any_order(name: str, placement: str) -> None:
@@ -203,6 +204,7 @@ def tried(name: str, length: int) -> tuple[Document | None, int | None]:
         return None, error.shortest
 
 
+@pytest.mark.quick_cases(placement=("depth",))
 @pytest.mark.parametrize("reading", ["shared", "nested"])
 @pytest.mark.parametrize("placement", PLACEMENTS)
 @pytest.mark.parametrize("name", TASKS)
@@ -238,6 +240,7 @@ def assert_answer_is_in_the_text_alone(document: Document, probe: Probe) -> None
     assert not any(target.lower() in before + probe.tail.lower() for target in probe.targets)
 
 
+@pytest.mark.quick_cases(placement=("depth",))
 @pytest.mark.parametrize("placement", PLACEMENTS)
 @pytest.mark.parametrize("name", [name for name in TASKS if name not in COMPUTED])
 def test_the_answer_stands_in_the_document_and_nowhere_else(name: str, placement: str) -> None:
@@ -246,6 +249,7 @@ def test_the_answer_stands_in_the_document_and_nowhere_else(name: str, placement
         assert_answer_is_in_the_text_alone(document, document.probes[0])
 
 
+@pytest.mark.quick_cases(placement=("depth",))
 @pytest.mark.parametrize("placement", PLACEMENTS)
 @pytest.mark.parametrize("name", TASKS)
 def test_every_fact_stands_at_its_recorded_position(name: str, placement: str) -> None:
@@ -257,6 +261,7 @@ def test_every_fact_stands_at_its_recorded_position(name: str, placement: str) -
     assert {fact.id for fact in document.planted(document.probes[0])} == set(document.probes[0].facts)
 
 
+@pytest.mark.quick_cases(placement=("depth",))
 @pytest.mark.parametrize("placement", PLACEMENTS)
 @pytest.mark.parametrize("name", TASKS)
 def test_the_answer_can_be_found_in_the_text(name: str, placement: str) -> None:

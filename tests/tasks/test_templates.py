@@ -168,6 +168,7 @@ def test_a_prompt_in_other_words_is_exact_in_every_kind_of_tokenizer(name: str, 
         written(worded(name, files), [Cell(name, length, 0.4, sample)], tokens)
 
 
+@pytest.mark.quick_cases(20)
 @pytest.mark.parametrize("reading", ["shared", "nested"])
 @pytest.mark.parametrize("name", TASKS)
 def test_other_words_can_be_read_in_every_mode(name: str, reading: str, files: Path) -> None:

@@ -27,6 +27,7 @@ ANSWERED_BY_COUNTING = {"cwe", "fwe"}
 TASKS = [n for n in registry.names("tasks") if registry.task(TaskSpec(name=n)).request == "answer"]
 
 
+@pytest.mark.quick_cases(8)
 @pytest.mark.parametrize("name", TASKS)
 def test_no_task_is_answered_without_its_question_unless_it_says_so(name: str) -> None:
     try:

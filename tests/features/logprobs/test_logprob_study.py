@@ -79,7 +79,7 @@ def nll_of(name: str, folder: str, **changes: Any) -> TokenNLL:
     return found
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [{"window": 512}, {"bits": 2}, {"kept": 0.5}, {"scramble": 32}, {"rope": "linear:2"}],
