@@ -1,0 +1,9 @@
+"""Certification: did a change of engine, quantisation or setting cost long context? Kept, lost or undecided."""
+
+from leadline.core.commands import Command
+
+CERTIFY = Command(
+    "Did a change of engine or quantisation cost context? Kept, lost, undecided.",
+    "leadline.features.certify.command:certify",
+    "compare",
+)

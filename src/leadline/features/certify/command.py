@@ -1,0 +1,276 @@
+"""`leadline certify`: did a change of engine, quantisation or setting cost long context?"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+
+from leadline.console.output import echo, print_json, print_table, say, warn
+from leadline.console.progress import ProgressListener
+from leadline.core import registry
+from leadline.core.errors import Interrupted, UsageError
+from leadline.core.format import format_count
+from leadline.core.spec import Suite
+from leadline.features.certify.decide import looks, parse_margin
+from leadline.features.certify.replay import read_failure, write_failures
+from leadline.features.certify.replay import replay as ask_again
+from leadline.features.certify.report import (
+    HEADER,
+    figures,
+    format_figure,
+    headline,
+    noise_lines,
+    values,
+    write_page,
+)
+from leadline.features.certify.report import (
+    junit as junit_xml,
+)
+from leadline.features.certify.report import (
+    markdown as as_markdown,
+)
+from leadline.features.certify.rounds import Certification, Side, certify_sides, is_run, side_of
+from leadline.report.comparison import difference_row
+from leadline.run.serving import StartedServer
+from leadline.run.stopping import RESUME
+from leadline.stats.power import Grid, Noise, compare_rates, fewest_samples
+from leadline.store.manifest import read_manifest
+
+PLANNED_NOISE = 0.05
+"""The share of answers that flip between equal servers, for a plan: vLLM and llama.cpp flip fewer."""
+PLAN_RUNS = 200
+MOST_SAMPLES = 400
+
+
+def certify(
+    base: Annotated[
+        str, typer.Argument(metavar="BASE", help="The side that is known to be good: a model string or a run folder.")
+    ] = "",
+    candidate: Annotated[
+        str, typer.Argument(metavar="CANDIDATE", help="The side to judge: a model string or a run folder.")
+    ] = "",
+    task: Annotated[
+        str,
+        typer.Option(
+            "--task", metavar="TASK|SUITE", help="A task or suite to ask. [default: suite certify]", show_default=False
+        ),
+    ] = "certify",
+    lengths: Annotated[
+        str, typer.Option(metavar="LENGTHS", help="Lengths. [default: those of the suite]", show_default=False)
+    ] = "",
+    depths: Annotated[
+        str, typer.Option(metavar="DEPTHS", help="Depths. [default: those of the suite]", show_default=False)
+    ] = "",
+    samples: Annotated[
+        int | None,
+        typer.Option(
+            min=2,
+            metavar="N",
+            help="Most samples a cell. [default: found from --detect and --power]",
+            show_default=False,
+        ),
+    ] = None,
+    detect: Annotated[
+        str, typer.Option(metavar="POINTS", help="The loss that matters, in points of the overall score.")
+    ] = "5pt",
+    power: Annotated[float, typer.Option(min=0.5, max=0.99, help="How often such a loss must be found.")] = 0.8,
+    workers: Annotated[int, typer.Option(min=1, metavar="N", help="Requests at a time.")] = 8,
+    serve_base: Annotated[
+        str,
+        typer.Option(
+            metavar="COMMAND", help='Start this server for the base, and stop it: "vllm serve NAME --port 8001".'
+        ),
+    ] = "",
+    serve_candidate: Annotated[str, typer.Option(metavar="COMMAND", help="The same for the candidate.")] = "",
+    one_at_a_time: Annotated[
+        bool,
+        typer.Option(
+            "--one-at-a-time", help="Measure the base whole, stop its server, then start the candidate: for one GPU."
+        ),
+    ] = False,
+    repeat: Annotated[
+        bool, typer.Option("--repeat/--no-repeat", help="Ask some prompts twice, to see what a side does to itself.")
+    ] = True,
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Folder for both runs, the page and the logs of servers.")
+    ] = Path("runs/certify"),
+    keep_failures: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write every lost prompt to a file: text, token ids, both answers."),
+    ] = None,
+    replay: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Ask a prompt of --keep-failures again, byte for byte; BASE is the model to ask."
+        ),
+    ] = None,
+    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the checks as JUnit XML.")] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown for a pull request.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> int:
+    """Ask two sides the same prompts and say: kept, lost or undecided. Exit code 0, 1 or 2.
+
+    Sampling stops as soon as the answers decide. Every family, length and depth third is judged too, so a loss that
+    shows only past one length or with eight needles is found. Run the same command again to continue.
+
+    \b
+      leadline certify "openai:X?base_url=http://127.0.0.1:8001/v1" "openai:X?base_url=http://127.0.0.1:8002/v1"
+      leadline certify BASE CANDIDATE --one-at-a-time \\
+        --serve-base "vllm serve X --port 8001" \\
+        --serve-candidate "vllm serve X --port 8002 --kv-cache-dtype fp8"
+      leadline certify runs/base runs/candidate --markdown
+    """
+    if replay is not None:
+        return _replay(replay, base)
+    if not base or not candidate:
+        raise UsageError(
+            "two sides are needed", where="certify", fix="leadline certify BASE CANDIDATE: model strings or run folders"
+        )
+    margin = parse_margin(detect)
+    with _ending_on_sigterm():
+        sides = _sides(
+            base, candidate, _values(task, lengths, depths, samples, workers), out, serve_base, serve_candidate
+        )
+        if not samples:
+            sides = _sized(sides, margin, power)
+        found = certify_sides(
+            *sides, margin=margin, listening=ProgressListener, say=say, one_at_a_time=one_at_a_time, repeat=repeat
+        )
+    servers = [
+        (f"{role} server", command)
+        for role, command in (("base", serve_base), ("candidate", serve_candidate))
+        if command
+    ]
+    page = write_page(found, out / "certify.html", servers)
+    if junit is not None:
+        junit.parent.mkdir(parents=True, exist_ok=True)
+        junit.write_text(junit_xml(found), encoding="utf-8")
+    if keep_failures is not None:
+        written = write_failures(found, keep_failures)
+        say(f"{format_count(len(written), 'lost prompt')} in {keep_failures}")
+    if json:
+        print_json(values(found))
+    elif markdown:
+        echo(as_markdown(found))
+    else:
+        _show(found, page)
+    return found.decision.exit_code
+
+
+def _show(found: Certification, page: Path) -> None:
+    colour = {"kept": "green", "lost": "red", "undecided": "yellow"}[found.decision.outcome]
+    echo(headline(found), bold=True, colour=colour)
+    echo()
+    print_table(
+        [difference_row(d) for d in found.decision.comparison.differences], HEADER, right=frozenset(range(1, 8))
+    )
+    echo()
+    for figure in figures(found):
+        echo(f"{figure.name:<22} {format_figure(figure)}")
+    for line in noise_lines(found):
+        echo(line)
+    for warning in found.warnings:
+        warn(warning)
+    echo(f"page      {page}")
+
+
+def _values(task: str, lengths: str, depths: str, samples: int | None, workers: int) -> dict[str, Any]:
+    """The values of the spec, without the model."""
+    found: dict[str, Any]
+    if task in registry.names("suites"):
+        suite: Suite = registry.find("suites", task)
+        known = registry.names("tasks")
+        found = {**suite.values, "tasks": [t for t in suite.values["tasks"] if _name_of(t) in known]}
+    else:
+        found = {"tasks": [task], "lengths": "2k,4k,8k,16k", "depths": 3, "samples": 16}
+    given = {"lengths": lengths, "depths": depths, "samples": samples}
+    return {**found, **{key: value for key, value in given.items() if value}, "limits": {"workers": workers}}
+
+
+def _name_of(task: str | Mapping[str, Any]) -> str:
+    return task if isinstance(task, str) else str(task["name"])
+
+
+def _sides(
+    base: str, candidate: str, given: dict[str, Any], out: Path, serve_base: str, serve_candidate: str
+) -> tuple[Side, Side]:
+    finished = next((text for text in (base, candidate) if is_run(text)), None)
+    if finished is not None and not (is_run(base) and is_run(candidate)):
+        spec = read_manifest(Path(finished)).spec  # the other side is asked what this one was
+        given = {key: value for key, value in spec.items() if key != "model"} | {"limits": given["limits"]}
+    asked = (("base", base, serve_base), ("candidate", candidate, serve_candidate))
+    made = [
+        side_of(role, text, given, out, _server(text, command, out / f"{role}-server.log"))
+        for role, text, command in asked
+    ]
+    if made[0].spec is not None and made[1].spec is not None and base == candidate:
+        warn("both sides are the same model: only its own noise can show")
+    return made[0], made[1]
+
+
+def _server(model: str, command: str, log: Path) -> StartedServer | None:
+    if not command:
+        return None
+    address = registry.ModelName.parse(model).options.get("base_url", "")
+    if not address:
+        raise UsageError(
+            "the address of the server is not known",
+            where=model,
+            fix="add ?base_url=http://127.0.0.1:PORT/v1 to this side",
+        )
+    return StartedServer(command, address, log, say=say)
+
+
+def _sized(sides: tuple[Side, Side], margin: float, power: float) -> tuple[Side, Side]:
+    """As many samples a cell at most as find a loss of this size so often."""
+    specs = [side.spec for side in sides if side.spec is not None]
+    if len(specs) < 2:
+        return sides
+    spec = specs[0]
+    places = tuple((t.title, length, depth) for t in spec.tasks for length in spec.lengths for depth in spec.depths)
+
+    def rate(count: int) -> float:
+        found = compare_rates(Grid(places), count, margin, Noise(PLANNED_NOISE), runs=PLAN_RUNS).worse
+        return found * 0.8 / power  # `fewest_samples` looks for 0.8
+
+    needed = min(fewest_samples(rate) or MOST_SAMPLES, MOST_SAMPLES)
+    at = ", ".join(map(str, looks(needed)))
+    say(f"at most {needed} samples a cell for a loss of {100 * margin:g} points; looks after {at}")
+    return tuple(  # type: ignore[return-value]
+        replace(side, spec=side.spec and side.spec.model_copy(update={"samples": needed})) for side in sides
+    )
+
+
+def _replay(path: Path, model: str) -> int:
+    prompt = read_failure(path)
+    found = ask_again(prompt, model or prompt.candidate_model)
+    echo(f"cell       {prompt.cell}")
+    echo(f"expected   {', '.join(prompt.targets)}")
+    echo(f"base       {prompt.base_answer}")
+    echo(f"candidate  {prompt.candidate_answer}")
+    if found.problem:
+        warn(found.problem)
+        return 2
+    echo(f"now        {found.answer}  (score {found.score:g})")
+    return 0 if (found.score or 0.0) >= prompt.base_score else 1
+
+
+@contextmanager
+def _ending_on_sigterm() -> Iterator[None]:
+    """SIGTERM raises, so that servers that were started are stopped; while samples are asked, the run handles it."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise Interrupted("ended by a signal", where="certify", fix=RESUME)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

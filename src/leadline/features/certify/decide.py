@@ -1,0 +1,227 @@
+"""Kept, lost or undecided, from the paired answers of two runs, at one of a few looks.
+
+**Lost**: a part of the grid (all of it, a family, a length, a third of the depths) scores less in the candidate, by the
+paired tests of `leadline compare` with Holm's correction over all parts. **Kept**: intervals lie above a margin: the
+one asked for overall, three times it for every part, which has a fraction of the prompts. Everything else is undecided.
+
+Answers are looked at several times while they come in, so the 5 % of false alarms are divided: the looks before the
+last share three tenths of them, the last has the rest (a union bound: the whole is never above 5 %).
+
+Where a part is lost, others that contain its prompts look worse too. Parts are therefore blamed one at a time: the
+surest first, then whatever is still worse among the prompts outside of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from leadline.core.errors import UsageError
+from leadline.stats.compare import Comparison, Difference, Pairs, compare
+from leadline.stats.gate import GateResult, check_gate, parse_gate
+from leadline.stats.intervals import Interval, wilson
+from leadline.stats.observations import DEPTH_BANDS, BoolArray, Observations
+
+Outcome = Literal["kept", "lost", "undecided"]
+EXIT_CODES: dict[Outcome, int] = {"kept": 0, "lost": 1, "undecided": 2}
+ALPHA = 0.05
+EARLY_SHARE = 0.3
+FIRST_LOOK = 4
+"""Samples a cell at the first look."""
+PART_MARGIN = 3
+"""The margin of a part, in margins of the whole."""
+MOST_BLAMED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What the answers so far say."""
+
+    outcome: Outcome
+    comparison: Comparison
+    gate: GateResult
+    blamed: tuple[Difference, ...]
+    """The parts that are worse, none of them only because of another one."""
+    alpha: float
+    """Of this look."""
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_CODES[self.outcome]
+
+
+def looks(samples: int) -> tuple[int, ...]:
+    """Samples a cell at each look: doubling, to the most."""
+    found = []
+    at = FIRST_LOOK
+    while at < samples:
+        found.append(at)
+        at *= 2
+    return (*found, samples)
+
+
+def alpha_at(number: int, count: int) -> float:
+    """The share of false alarms of look `number` of `count`, counted from 0."""
+    if count == 1:
+        return ALPHA
+    return ALPHA * (EARLY_SHARE / (count - 1) if number < count - 1 else 1 - EARLY_SHARE)
+
+
+def decide(pairs: Pairs, margin: float, alpha: float = ALPHA) -> Decision:
+    """`margin` is a share: 0.05 accepts a loss of five points."""
+    comparison = compare(pairs)
+    rules = "; ".join(
+        f"{part} >= {-100 * margin * (1 if part == 'overall' else PART_MARGIN):g}"
+        for part in ("overall", *(f"{scope}:*" for scope in ("task", "length", "depth") if comparison.of(scope)))
+    )
+    gate = check_gate(pairs, parse_gate(rules), confidence=1 - alpha)
+    blamed = _blame(pairs, comparison, alpha)
+    outcome: Outcome = "lost" if blamed or gate.verdict == "fail" else "kept" if gate.verdict == "pass" else "undecided"
+    return Decision(outcome, comparison, gate, blamed, alpha)
+
+
+def _blame(pairs: Pairs, comparison: Comparison, alpha: float) -> tuple[Difference, ...]:
+    blamed: list[Difference] = []
+    outside = np.ones(len(pairs), dtype=np.bool_)
+    while comparison is not None and len(blamed) < MOST_BLAMED:
+        worse = [d for d in comparison.differences if d.adjusted <= alpha and d.estimate.mean < 0]
+        parts = [d for d in worse if d.scope != "overall"]
+        if not worse:
+            break
+        if not parts or _is_everywhere(comparison, alpha):
+            blamed.append(comparison.overall)
+            break
+        part = min(parts, key=lambda d: (d.adjusted, d.estimate.mean))
+        blamed.append(part)
+        outside &= ~_inside(pairs.base, part)
+        if outside.sum() < 2:
+            break
+        comparison = compare(_subset(pairs, outside))
+    return tuple(blamed)
+
+
+def _is_everywhere(comparison: Comparison, alpha: float) -> bool:
+    """Whether every family, length and depth third points down and the whole is worse: then no part is to blame."""
+    if comparison.overall.adjusted > alpha:
+        return False
+    overall = comparison.overall.estimate.mean
+    return all(d.estimate.mean <= overall / 3 for d in comparison.differences)
+
+
+def _inside(data: Observations, part: Difference) -> BoolArray:
+    key = part.key[0]
+    if part.scope == "task":
+        return np.asarray(data.task == key)
+    if part.scope == "length":
+        return np.asarray(data.length == key)
+    low, high = DEPTH_BANDS[str(key)]
+    last = max(band[1] for band in DEPTH_BANDS.values())
+    return np.asarray((data.depth >= low) & ((data.depth < high) | (high == last)))
+
+
+def _subset(pairs: Pairs, rows: BoolArray) -> Pairs:
+    return replace(pairs, base=pairs.base.take(rows), candidate=pairs.candidate.take(rows))
+
+
+# --- figures that people quote ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A number with its interval; `interval` is None where it has none, and `value` where it was not measured."""
+
+    name: str
+    value: float | None
+    interval: Interval | None = None
+    note: str = ""
+
+
+def quoted_figures(pairs: Pairs, decision: Decision) -> tuple[Figure, ...]:
+    """Recovery, area under the MRCR curve, flips, McNemar's p. Same-top-1 and KLD need log-probabilities."""
+    overall = decision.comparison.overall
+    flips = int(np.sum(pairs.base.value != pairs.candidate.value))
+    no_logprobs = "needs log-probabilities of both sides; not measured here"
+    return (
+        _recovery(pairs),
+        _mrcr_area(pairs),
+        Figure("same top-1", None, note=no_logprobs),
+        Figure("mean KLD", None, note=no_logprobs),
+        Figure("flip rate", flips / len(pairs), wilson(flips, len(pairs))),
+        Figure(f"p ({overall.test})", overall.p, note="two-sided, of the whole, without correction"),
+    )
+
+
+def _recovery(pairs: Pairs) -> Figure:
+    return _ratio_of_means("recovery", pairs)
+
+
+def _mrcr_area(pairs: Pairs) -> Figure:
+    """The ratio of the areas over length bins: every length counts alike."""
+    rows = np.array([str(task).startswith("mrcr") for task in pairs.base.task.tolist()], dtype=np.bool_)
+    if not rows.any():
+        return Figure("MRCR AUC ratio", None, note="no MRCR task was asked")
+    return _ratio_of_means("MRCR AUC ratio", _subset(pairs, rows))
+
+
+def _ratio_of_means(name: str, pairs: Pairs, draws: int = 2000) -> Figure:
+    """Candidate over base, every length with the same weight; a percentile interval over documents."""
+    clusters, document = np.unique(pairs.base.cluster, return_inverse=True)
+    _, length = np.unique(pairs.base.length, return_inverse=True)
+    weight = 1.0 / np.bincount(length)[length]
+    sums = np.zeros((2, len(clusters)))
+    for side, data in enumerate((pairs.base, pairs.candidate)):
+        np.add.at(sums[side], document, weight * data.value)
+    whole = float(sums[1].sum() / max(sums[0].sum(), 1e-9))
+    if len(clusters) < 2:
+        return Figure(name, whole, note="one document: no interval")
+    chosen = np.random.default_rng(0).integers(0, len(clusters), (draws, len(clusters)))
+    drawn = np.sort(sums[1][chosen].sum(-1) / np.maximum(sums[0][chosen].sum(-1), 1e-9))
+    tail = int(ALPHA / 2 * draws)
+    interval = Interval(float(drawn[tail]), float(drawn[-1 - tail]), 1 - ALPHA, "bootstrap over documents")
+    return Figure(name, whole, interval)
+
+
+def speed_ratios(base: Sequence[tuple[int, float]], candidate: Sequence[tuple[int, float]]) -> list[Figure]:
+    """By length: how many times as long the candidate took for a prompt, as a ratio of medians with a bootstrap.
+    Given are (length, seconds) of every answered prompt."""
+    found = []
+    for length in sorted({n for n, _ in base} & {n for n, _ in candidate}):
+        old, new = (np.array([s for n, s in side if n == length]) for side in (base, candidate))
+        rng = np.random.default_rng(length)
+        drawn = [np.sort(np.median(side[rng.integers(0, len(side), (1000, len(side)))], axis=1)) for side in (old, new)]
+        ratios = np.sort(rng.permutation(drawn[1]) / np.maximum(rng.permutation(drawn[0]), 1e-9))
+        value = float(np.median(new) / max(float(np.median(old)), 1e-9))
+        found.append(
+            Figure(str(length), value, Interval(float(ratios[25]), float(ratios[-26]), 1 - ALPHA, "bootstrap"))
+        )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class SelfFlips:
+    """Prompts that one side was asked twice, and how many of its scores and texts differed."""
+
+    role: str
+    prompts: int
+    flipped: int
+    other_text: int
+
+    @property
+    def interval(self) -> Interval:
+        return wilson(self.flipped, self.prompts)
+
+
+def parse_margin(text: str) -> float:
+    """`5pt` or `5`: points of a hundred."""
+    try:
+        points = float(text.strip().removesuffix("points").removesuffix("pts").removesuffix("pt").strip())
+    except ValueError:
+        points = -1.0
+    if not 0 < points < 50:
+        raise UsageError(
+            f"{text!r} is not a margin", where="--detect", fix="write 5pt: the loss that matters, in points"
+        )
+    return points / 100

@@ -1,0 +1,141 @@
+"""What a certification says: sentences, a page with one table and one picture, Markdown, JUnit XML and JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from leadline import __version__
+from leadline.core.format import escape_markdown, format_count, format_length, sanitise
+from leadline.features.certify.decide import Figure, quoted_figures, speed_ratios
+from leadline.features.certify.rounds import Certification
+from leadline.report.charts.grid import difference_map
+from leadline.report.charts.render import PageFigure
+from leadline.report.comparison import comparison_markdown, difference_row, junit_xml
+from leadline.report.page import asset, page_style, policy, template
+from leadline.store.runs import read_records
+
+PACKAGE = "leadline.features.certify"
+HEADER = ("part", "base", "candidate", "change", "95% interval", "lost", "gained", "p", "verdict")
+
+
+def headline(found: Certification) -> str:
+    """One sentence: the verdict, and where."""
+    overall, margin = found.decision.comparison.overall, -100 * found.decision.gate.checks[0].bound
+    change = f"{100 * overall.estimate.mean:+.1f} points"
+    interval = overall.estimate.interval
+    span = f"95%: {100 * interval.low:+.1f} to {100 * interval.high:+.1f}"
+    asked = f"{format_count(found.decision.comparison.pairs, 'prompt')}, {found.samples} samples a cell"
+    if found.decision.outcome == "kept":
+        return f"Kept: {change} overall ({span}); a loss of {margin:g} points or more is ruled out. {asked}."
+    if found.decision.outcome == "lost":
+        blamed = found.decision.blamed
+        where = "; ".join(f"{d.name} {100 * d.estimate.mean:+.1f} points" for d in blamed) or f"overall {change}"
+        return f"Lost: {sanitise(where, 300)}. {asked}."
+    more = [check.times_more for check in found.decision.gate.checks if check.times_more is not None]
+    need = f" About {max(more) * found.samples:.0f} samples a cell would decide." if more else ""
+    return f"Undecided: {change} overall ({span}), neither a loss of {margin:g} points nor none. {asked}.{need}"
+
+
+def noise_lines(found: Certification) -> list[str]:
+    """What each side does to itself."""
+    lines = []
+    for flips in found.self_flips:
+        interval = flips.interval
+        lines.append(
+            f"{flips.role} asked again: {flips.flipped} of {format_count(flips.prompts, 'prompt')} scored otherwise "
+            f"({100 * interval.low:.1f} to {100 * interval.high:.1f}%), {flips.other_text} answers differ in text"
+        )
+    flip = next(figure for figure in figures(found) if figure.name == "flip rate")
+    assert flip.value is not None
+    lines.append(f"between the sides: {format_figure(flip)} scored otherwise")
+    return lines
+
+
+def figures(found: Certification) -> tuple[Figure, ...]:
+    return quoted_figures(found.pairs, found.decision)
+
+
+def speeds(found: Certification) -> list[Figure]:
+    """Seconds of an answer, candidate over base, by length."""
+    sides = ([(r.cell.length, r.seconds) for r in read_records(run.folder) if not r.failed]
+             for run in (found.base, found.candidate))  # fmt: skip
+    return speed_ratios(*sides)
+
+
+def format_figure(figure: Figure) -> str:
+    if figure.value is None:
+        return f"not measured: {figure.note}"
+    if figure.name.startswith("p "):
+        return f"{figure.value:.2g}"
+    value = f"{100 * figure.value:.1f}%"
+    if figure.interval is None:
+        return value
+    return f"{value} ({100 * figure.interval.low:.1f} to {100 * figure.interval.high:.1f})"
+
+
+def values(found: Certification) -> dict[str, Any]:
+    """For programs."""
+    return {
+        "outcome": found.decision.outcome,
+        "headline": headline(found),
+        "base": str(found.base.folder),
+        "candidate": str(found.candidate.folder),
+        "samples_a_cell": found.samples,
+        "most_samples_a_cell": found.most_samples,
+        "alpha_of_this_look": found.decision.alpha,
+        "blamed": [d.name for d in found.decision.blamed],
+        "figures": {figure.name: asdict(figure) for figure in figures(found)},
+        "seconds_candidate_over_base": {figure.name: asdict(figure) for figure in speeds(found)},
+        "asked_again": [asdict(flips) for flips in found.self_flips],
+        "checks": [asdict(check) for check in found.decision.gate.checks],
+        "parts": [asdict(d) for d in found.decision.comparison.differences],
+        "differing": list(found.warnings),
+    }
+
+
+def markdown(found: Certification) -> str:
+    """For a pull request."""
+    rows = [f"- {figure.name}: {escape_markdown(format_figure(figure))}" for figure in figures(found)]
+    rows += [f"- {escape_markdown(line)}" for line in noise_lines(found)]
+    table = comparison_markdown(found.decision.comparison)
+    return "\n".join([f"**{escape_markdown(headline(found))}**", "", *rows, "", table])
+
+
+def junit(found: Certification) -> str:
+    return junit_xml(
+        found.decision.gate, suite=f"{found.base.name} -> {found.candidate.name}", about={"verdict": headline(found)}
+    )
+
+
+def write_page(found: Certification, path: Path, servers: list[tuple[str, str]]) -> Path:
+    """One table and one picture."""
+    style = page_style() + asset("certify.css", PACKAGE)
+    names = found.base.name, found.candidate.name
+    text = template("certify.html", PACKAGE).render(
+        title=f"{found.decision.outcome}: {names[0]} -> {names[1]} · Leadline",
+        policy=policy(style, ""),
+        style=Markup(style),
+        outcome=found.decision.outcome,
+        headline=headline(found),
+        sides=[
+            ("base", sanitise(found.base.model, 200)),
+            ("candidate", sanitise(found.candidate.model, 200)),
+            *servers,
+        ],
+        header=HEADER,
+        rows=[difference_row(d) for d in found.decision.comparison.differences],
+        checks=[(c.name, f"{100 * c.bound:+g}", c.verdict) for c in found.decision.gate.checks],
+        picture=PageFigure(difference_map(found.decision.comparison, names, titled=True), "difference"),
+        figures=[(figure.name, format_figure(figure)) for figure in figures(found)],
+        speeds=[(format_length(int(figure.name)), format_figure(figure)) for figure in speeds(found)],
+        noise=noise_lines(found),
+        warnings=found.warnings,
+        version=__version__,
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8", errors="replace")
+    return path

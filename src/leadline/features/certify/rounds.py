@@ -1,0 +1,222 @@
+"""Asking both sides the same prompts, in rounds that end when the answers decide.
+
+A side is a model, or a finished run, which is taken as it is. The prompts of a round are the same for both sides: the
+next samples of every cell. What was recorded stays in the two run folders, so the same command continues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from leadline.core.errors import UsageError
+from leadline.core.spec import Spec, make_spec
+from leadline.core.types import Cell
+from leadline.features.certify.decide import Decision, SelfFlips, alpha_at, decide, looks
+from leadline.results.comparability import comparability, pair_runs
+from leadline.results.run import Run, load_run
+from leadline.results.totals import refuse_unmeasured
+from leadline.run.documents import cells_of
+from leadline.run.engine import execute
+from leadline.run.events import Listener, ignore
+from leadline.run.plan import Plan, check_disk_space, prepare
+from leadline.run.serving import StartedServer
+from leadline.stats.compare import Pairs
+from leadline.stats.observations import observations
+from leadline.store.manifest import MANIFEST, Manifest, read_manifest
+from leadline.store.runs import open_run, read_records
+
+REPEATED_SHARE = 0.1
+"""Of the prompts, those that a side is asked again."""
+FEWEST_REPEATED, MOST_REPEATED = 20, 200
+Listening = Callable[[], AbstractContextManager[Listener]]
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side of a certification: a spec to measure, or a run that is there."""
+
+    role: str
+    folder: Path
+    spec: Spec | None
+    """None for a finished run."""
+    server: StartedServer | None = None
+
+    @property
+    def name(self) -> str:
+        return self.spec.model if self.spec else str(self.folder)
+
+
+def is_run(text: str) -> bool:
+    return (Path(text) / MANIFEST).is_file()
+
+
+def side_of(role: str, text: str, values: dict[str, object], out: Path, server: StartedServer | None) -> Side:
+    """From the argument of the command line; `values` are those of the spec without the model."""
+    if is_run(text):
+        if server is not None:
+            raise UsageError(
+                f"{text} is a finished run: it needs no server", where=f"--serve-{role}", fix="leave the option out"
+            )
+        return Side(role, Path(text), None)
+    return Side(role, out / role, make_spec({**values, "model": text}, where=role), server)
+
+
+@dataclass(frozen=True, slots=True)
+class Certification:
+    """Everything that was found."""
+
+    base: Run
+    candidate: Run
+    pairs: Pairs
+    decision: Decision
+    samples: int
+    """Samples a cell at the deciding look."""
+    most_samples: int
+    self_flips: tuple[SelfFlips, ...]
+    warnings: tuple[str, ...]
+
+
+def certify_sides(
+    base: Side,
+    candidate: Side,
+    *,
+    margin: float,
+    listening: Listening = lambda: nullcontext(ignore),
+    say: Callable[[str], None] = lambda text: None,
+    one_at_a_time: bool = False,
+    repeat: bool = True,
+) -> Certification:
+    """Measures what is missing and decides. With `one_at_a_time` the base is measured whole before the candidate.
+    `listening` opens a display of progress for each round of a side."""
+    with ExitStack() as stack:
+        if one_at_a_time:
+            with _opened(base) as plan:
+                again = _ask_one(base, plan, listening, repeat)
+            sides = [(candidate, stack.enter_context(_opened(candidate)))]
+        else:
+            again = []
+            sides = [(side, stack.enter_context(_opened(side))) for side in (base, candidate)]
+        _refuse_other_prompts(base, candidate, [plan for _, plan in sides if plan is not None])
+        measured = [(side, plan) for side, plan in sides if plan is not None]
+        samples = max((plan.spec.samples for _, plan in measured), default=0) or _samples_of(candidate.folder)
+        steps = looks(samples) if measured else (samples,)
+        for number, upto in enumerate(steps):
+            for side, plan in measured:
+                _ask(side, plan, upto, listening)
+            runs = load_run(base.folder), load_run(candidate.folder)
+            pairs, obstacles = pair_runs(*runs)
+            for side, run in zip((base, candidate), runs, strict=True):
+                refuse_unmeasured(side.folder, run.totals)
+            decision = decide(_first_samples(pairs, upto), margin, alpha_at(number, len(steps)))
+            say(f"{upto} samples a cell: {decision.outcome}")
+            if decision.outcome != "undecided":
+                break
+        for side, plan in measured if repeat else ():
+            again += _ask_again(side, plan, upto, listening)
+    return Certification(
+        *runs, _first_samples(pairs, upto), decision, upto, samples, tuple(again), tuple(map(str, obstacles))
+    )
+
+
+def _ask_one(side: Side, plan: Plan | None, listening: Listening, repeat: bool) -> list[SelfFlips]:
+    if plan is None:
+        return []
+    _ask(side, plan, plan.spec.samples, listening)
+    return _ask_again(side, plan, plan.spec.samples, listening) if repeat else []
+
+
+@contextmanager
+def _opened(side: Side) -> Iterator[Plan | None]:
+    """The side's plan with its server running; None for a finished run."""
+    if side.spec is None:
+        yield None
+        return
+    with ExitStack() as stack:
+        if side.server is not None:
+            stack.enter_context(side.server)
+        yield stack.enter_context(prepare(side.spec))
+
+
+def _ask(side: Side, plan: Plan, upto: int, listening: Listening) -> None:
+    """Asks the first `upto` samples of every cell that have no answer yet."""
+    wanted = {cell.key for cell in _cells(plan) if cell.sample < upto}
+    check_disk_space(side.folder, plan.planned)
+    with open_run(side.folder, plan.manifest) as writer:
+        missing = frozenset(wanted - writer.done)
+        if missing:
+            with _blaming_the_server(side), listening() as listen:
+                execute(plan, writer, listen=listen, only=missing)
+
+
+@contextmanager
+def _blaming_the_server(side: Side) -> Iterator[None]:
+    """An error of a run whose server has ended is the server's, with its last lines."""
+    try:
+        yield
+    except Exception as error:
+        if side.server is not None and side.server.died:
+            raise side.server.death() from error
+        raise
+
+
+def _ask_again(side: Side, plan: Plan, upto: int, listening: Listening) -> list[SelfFlips]:
+    """Asks some prompts a second time, into a folder of their own: what the side does to itself."""
+    cells = [cell for cell in _cells(plan) if cell.sample < upto]
+    count = min(len(cells), MOST_REPEATED, max(FEWEST_REPEATED, int(REPEATED_SHARE * len(cells))))
+    step = len(cells) / count
+    chosen = {cells[int(number * step)].key for number in range(count)}
+    folder = side.folder.with_name(f"{side.folder.name}-again")
+    with open_run(folder, plan.manifest) as writer:
+        missing = frozenset(chosen - writer.done)
+        if missing:
+            with _blaming_the_server(side), listening() as listen:
+                execute(plan, writer, listen=listen, only=missing)
+    first = {r.cell.key: r for r in read_records(side.folder) if r.cell.key in chosen and not r.failed}
+    second = {r.cell.key: r for r in read_records(folder) if r.cell.key in first and not r.failed}
+    pairs = [(first[key], record) for key, record in second.items()]
+    return [
+        SelfFlips(
+            side.role,
+            len(pairs),
+            sum(a.score != b.score for a, b in pairs),
+            sum(getattr(a.outcome, "text", "") != getattr(b.outcome, "text", "") for a, b in pairs),
+        )
+    ]
+
+
+def _cells(plan: Plan) -> list[Cell]:
+    return [cell for cell in cells_of(plan.spec, plan.tasks) if plan.tasks[cell.task].in_means]
+
+
+def _first_samples(pairs: Pairs, upto: int) -> Pairs:
+    """Without samples beyond the look, which an earlier command may have asked on one side."""
+    rows = pairs.base.sample < upto
+    return replace(pairs, base=pairs.base.take(rows), candidate=pairs.candidate.take(rows))
+
+
+def _samples_of(folder: Path) -> int:
+    data = observations(read_records(folder))
+    return int(data.sample.max(initial=0)) + 1
+
+
+def _refuse_other_prompts(base: Side, candidate: Side, plans: Sequence[Plan]) -> None:
+    """Before anything is asked: sides that cannot be sent the same prompts."""
+    known = {plan.spec.model: plan.manifest for plan in plans}
+
+    def manifest(side: Side) -> Manifest:
+        if side.spec is not None and side.spec.model in known:
+            return known[side.spec.model]
+        return read_manifest(side.folder)
+
+    sides = [manifest(side) for side in (base, candidate)]
+    obstacles = comparability(sides[0].compared(), sides[1].compared())
+    refused = [str(obstacle) for obstacle in obstacles if obstacle.severity == "refuse"]
+    if refused:
+        raise UsageError(
+            "the sides cannot be sent the same prompts: " + "; ".join(refused),
+            where="leadline certify",
+            fix="give both the same tokenizer and template (tokenizer=FOLDER, template=FILE), tasks and lengths",
+        )

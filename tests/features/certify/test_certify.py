@@ -1,0 +1,257 @@
+"""Certification: kept, lost and undecided on planted truth; servers that are started and stopped; prompts replayed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from leadline.core.errors import ServerError, UsageError
+from leadline.features.certify.decide import ALPHA, alpha_at, decide, looks, parse_margin
+from leadline.run.serving import StartedServer
+from leadline.stats.compare import Pairs
+from leadline.stats.observations import Observations
+from support.commands import Say
+
+MODEL = "sim:perfect?window=40k"
+
+
+# --- the decision, on planted pairs
+
+
+TASKS, LENGTHS, DEPTHS = ("niah", "vt", "mrcr2", "mrcr8"), (4096, 32768), (0.0, 0.5, 1.0)
+BANDS = {0.0: "first third", 0.5: "middle third", 1.0: "last third"}
+Lost = dict[tuple[str, object], float]
+
+
+def planted(rng: np.random.Generator, samples: int, flips: float, lost: Lost) -> Pairs:
+    """Yes/no answers of two sides that are right nine times in ten: `flips` of them differ at random, half each way;
+    `lost` has the share of further losses by stratum."""
+    grid = [(t, n, d, s) for t in TASKS for n in LENGTHS for d in DEPTHS for s in range(samples)]
+    task, length, depth, sample = (np.array(column) for column in zip(*grid, strict=True))
+    base = (rng.random(len(grid)) < 0.9).astype(float)
+    candidate = np.where(rng.random(len(grid)) < flips, (rng.random(len(grid)) < 0.9).astype(float), base)
+    strata = {"task": task, "length": length, "depth": np.array([BANDS[d] for d in depth.tolist()])}
+    for (scope, key), share in lost.items():
+        inside = np.ones(len(grid), bool) if scope == "overall" else strata[scope] == key
+        candidate = np.where(inside & (rng.random(len(grid)) < share), 0.0, candidate)
+    cluster = np.array(["/".join(map(str, row)) for row in grid])
+    sides = [
+        Observations(task, length, depth, sample, cluster, value, np.zeros(len(grid), bool))
+        for value in (base, candidate)
+    ]
+    return Pairs(sides[0], sides[1], 0, 0, 0)
+
+
+def run_looks(rng: np.random.Generator, samples: int, flips: float, lost: Lost) -> tuple[str, list[str], int]:
+    """Outcome, blamed parts and samples used, as a certification looks."""
+    whole = planted(rng, samples, flips, lost)
+    steps = looks(samples)
+    for number, upto in enumerate(steps):
+        rows = whole.base.sample < upto
+        pairs = Pairs(whole.base.take(rows), whole.candidate.take(rows), 0, 0, 0)
+        decision = decide(pairs, 0.05, alpha_at(number, len(steps)))
+        if decision.outcome != "undecided":
+            break
+    return decision.outcome, [d.name for d in decision.blamed], upto
+
+
+def test_the_looks_share_the_false_alarms() -> None:
+    for samples in (2, 4, 7, 64, 400):
+        steps = looks(samples)
+        assert steps[-1] == samples
+        assert sum(alpha_at(n, len(steps)) for n in range(len(steps))) == pytest.approx(ALPHA)
+
+
+def test_a_loss_past_a_length_is_named_and_nothing_else() -> None:
+    outcome, blamed, _ = run_looks(np.random.default_rng(1), 32, 0.02, {("length", 32768): 0.4})
+    assert (outcome, blamed) == ("lost", ["length:32k"])
+
+
+def test_a_loss_everywhere_blames_the_whole() -> None:
+    outcome, blamed, used = run_looks(np.random.default_rng(2), 64, 0.02, {("overall", None): 0.3})
+    assert (outcome, blamed) == ("lost", ["overall"])
+    assert used == 4, "an obvious loss is seen at the first look"
+
+
+def test_equal_sides_are_kept() -> None:
+    outcome, blamed, _ = run_looks(np.random.default_rng(3), 64, 0.02, {})
+    assert (outcome, blamed) == ("kept", [])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flips", [0.0, 0.01, 0.05])
+def test_equal_sides_are_rarely_called_changed(flips: float) -> None:
+    outcomes = [run_looks(np.random.default_rng([7, n]), 32, flips, {})[0] for n in range(200)]
+    assert outcomes.count("lost") <= 16  # 5 % of 200 and two standard deviations
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("scope", "key", "name"), [
+    ("task", "mrcr8", "task:mrcr8"), ("length", 32768, "length:32k"), ("depth", "middle third", "depth:middle third"),
+])  # fmt: skip
+def test_a_fault_in_one_stratum_is_found_there(scope: str, key: object, name: str) -> None:
+    found = [run_looks(np.random.default_rng([11, n]), 64, 0.02, {(scope, key): 0.12}) for n in range(60)]
+    named = [name in blamed for _, blamed, _ in found]
+    others = sum(bool(set(blamed) - {name}) for _, blamed, _ in found)
+    assert sum(named) >= 48
+    assert others <= 6
+
+
+def test_a_margin_is_in_points() -> None:
+    assert parse_margin("5pt") == parse_margin("5") == 0.05
+    for bad in ("", "five", "0", "60", "-1pt"):
+        with pytest.raises(UsageError):
+            parse_margin(bad)
+
+
+# --- the command
+
+
+def test_two_models_are_certified_and_the_same_command_asks_nothing_again(say: Say, tmp_path: Path) -> None:
+    words = ["certify", MODEL, "sim:perfect?window=40k&seed=1", "--task", "niah", "--lengths", "1k,2k", "--depths", "3",
+             "--samples", "24", "--out", str(tmp_path), "--json"]  # fmt: skip
+    first = say(*words)
+    assert first.code == 0, first.err
+    values = json.loads(first.out)
+    assert values["outcome"] == "kept"
+    assert {"recovery", "flip rate", "same top-1", "mean KLD", "MRCR AUC ratio"} <= values["figures"].keys()
+    records = (tmp_path / "base" / "records.jsonl").read_bytes()
+    again = say(*words)
+    assert json.loads(again.out)["outcome"] == "kept"
+    assert (tmp_path / "base" / "records.jsonl").read_bytes() == records
+    assert "Kept:" in (tmp_path / "certify.html").read_text()
+
+
+def test_a_lost_prompt_is_written_and_replayed(say: Say, tmp_path: Path) -> None:
+    lost = tmp_path / "lost"
+    found = say("certify", MODEL, "sim:cliff?window=1500", "--task", "niah", "--lengths", "1k,2k", "--depths", "3",
+                "--samples", "8", "--out", str(tmp_path / "c"), "--keep-failures", str(lost), "--markdown")  # fmt: skip
+    assert found.code == 1, found.err
+    assert "Lost: length:2k" in found.out
+    files = sorted(lost.glob("*.json"))
+    prompt = json.loads(files[0].read_text())
+    assert prompt["base_score"] > prompt["candidate_score"]
+    assert prompt["targets"][0] in prompt["prompt"]
+    assert say("certify", MODEL, "--replay", str(files[0])).code == 0
+    assert say("certify", "sim:cliff?window=1500", "--replay", str(files[0])).code == 1
+    (lost / "bad.json").write_text("{}")
+    assert say("certify", MODEL, "--replay", str(lost / "bad.json")).code == 66
+
+
+def test_finished_runs_are_compared_and_a_run_gives_the_other_side_its_spec(say: Say, tmp_path: Path) -> None:
+    base, wide = tmp_path / "base-run", ("--json", "--detect", "20pt", "--out")
+    grid = ("--lengths", "1k", "--depths", "3", "--samples", "8")
+    assert say("run", "niah", "--model", MODEL, *grid, "--out", str(base), "--no-figure").code == 0
+    found = say("certify", str(base), "sim:perfect?window=40k&seed=2", *wide, str(tmp_path / "c"))
+    assert found.code == 0, found.err
+    assert json.loads(found.out)["base"] == str(base)
+    both = say("certify", str(base), str(tmp_path / "c" / "candidate"), *wide, str(tmp_path / "d"))
+    assert json.loads(both.out)["outcome"] == "kept"
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    ((MODEL,), "two sides are needed"),
+    ((MODEL, MODEL, "--detect", "lots"), "is not a margin"),
+    ((MODEL, MODEL, "--serve-base", "true"), "the address of the server is not known"),
+    (("--replay", "nowhere.json"), "cannot be read"),
+])  # fmt: skip
+def test_bad_input_is_what_where_fix(say: Say, words: tuple[str, ...], said: str) -> None:
+    found = say("certify", *words)
+    assert found.code in (64, 66)
+    assert said in found.err
+    assert "fix:" in found.err
+
+
+# --- servers
+
+
+SERVER = """
+import http.server, subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+print("child", child.pid, flush=True)
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.end_headers(); self.wfile.write(b'{"data": []}')
+    def log_message(self, *_): pass
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+def free_port() -> int:
+    import socket
+
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    state = Path(f"/proc/{pid}/stat")
+    return not state.exists() or state.read_text().split()[2] != "Z"
+
+
+def gone(pid: int) -> bool:
+    end = time.monotonic() + 20
+    while is_alive(pid) and time.monotonic() < end:
+        time.sleep(0.05)
+    return not is_alive(pid)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> tuple[str, str]:
+    program = tmp_path / "server.py"
+    program.write_text(SERVER)
+    port = free_port()
+    return f"{sys.executable} {program} {port}", f"http://127.0.0.1:{port}/v1"
+
+
+def test_a_server_is_started_and_stopped_with_its_children(server: tuple[str, str], tmp_path: Path) -> None:
+    command, address = server
+    with StartedServer(command, address, tmp_path / "log") as started:
+        child = int(started.last_lines()[0].split()[1])
+        assert is_alive(child)
+        with pytest.raises(UsageError, match="answers at"), StartedServer(command, address, tmp_path / "other"):
+            pass
+    assert gone(child)
+
+
+def test_a_server_that_ends_at_once_gives_its_last_lines(tmp_path: Path) -> None:
+    command = f"{sys.executable} -c \"import sys; print('no such model: X'); sys.exit(3)\""
+    with pytest.raises(ServerError, match="exit code 3: no such model: X"):
+        StartedServer(command, f"http://127.0.0.1:{free_port()}/v1", tmp_path / "log").__enter__()
+
+
+def test_a_server_that_never_answers_is_stopped(tmp_path: Path) -> None:
+    command = f'{sys.executable} -c "import time; time.sleep(600)"'
+    started = StartedServer(command, f"http://127.0.0.1:{free_port()}/v1", tmp_path / "log", patience=1.0)
+    with pytest.raises(ServerError, match="did not answer"):
+        started.__enter__()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="the parent's death is a signal on Linux")
+def test_a_server_ends_when_leadline_is_killed(server: tuple[str, str], tmp_path: Path) -> None:
+    command, address = server
+    program = (
+        "import sys, time; from pathlib import Path; from leadline.run.serving import StartedServer\n"
+        f"with StartedServer({command!r}, {address!r}, Path({str(tmp_path / 'log')!r})) as s:\n"
+        "    print(s._process.pid, flush=True); time.sleep(600)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    assert gone(pid)
