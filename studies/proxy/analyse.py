@@ -25,9 +25,9 @@ from zoo import ZOO
 from leadline.features.correlate.charts import scatter
 from leadline.features.correlate.correlation import correlation_difference, correlations, spearman
 from leadline.features.logprobs.charts import perplexity_figure
-from leadline.features.logprobs.statistics import ratio_interval
 from leadline.report.charts.render import write_figure
 from leadline.stats.intervals import Estimate, mean_interval
+from leadline.stats.logprobs import ratio_interval
 
 PUBLISHED = {"spearman": [0.723, 0.350, 0.885], "pearson": [0.600], "skipped spearman": [0.578], "models": 17}
 """Of retrieval gain against a downstream benchmark, over 17 models of many makers."""

@@ -1,11 +1,11 @@
-"""The floors: a folder imports lower floors only, and folders on one floor do not know each other."""
+"""The floors: a folder imports lower floors only, folders on one floor do not know each other, and a feature is known
+to nobody but itself."""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 SOURCE = Path(__file__).parents[2] / "src" / "leadline"
 FLOORS = {
@@ -21,31 +21,44 @@ WITHOUT_MODELS = ("results", "report")
 """A saved run is read where no model can be opened."""
 
 
-def rooms_imported(path: Path) -> set[str]:
-    rooms: set[str] = set()
+def modules_imported(path: Path) -> set[tuple[str, ...]]:
+    """Leadline's own modules that a file imports, as their parts below `leadline`."""
+    modules: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module:
+        if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
-            modules = [node.module]
-            if node.module == "leadline":
-                modules = [f"leadline.{alias.name}" for alias in node.names if not alias.name.startswith("__")]
+            modules.update(f"{node.module}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Import):
-            modules = [alias.name for alias in node.names]
-        else:
-            continue
-        rooms.update(m.split(".")[1] for m in modules if m.startswith("leadline."))
-    return rooms
+            modules.update(alias.name for alias in node.names)
+    return {tuple(m.split(".")[1:]) for m in modules if m.startswith("leadline.") and not m.startswith("leadline.__")}
 
 
-@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda p: str(p.relative_to(SOURCE)))
-def test_a_folder_imports_lower_floors_only(path: Path) -> None:
-    room = path.relative_to(SOURCE).parts[0]
-    if room not in FLOORS:
-        return  # leadline/__init__.py, the public door
-    for other in rooms_imported(path):
-        if other != room:
-            assert FLOORS[other] < FLOORS[room], f"{room} imports {other}"
-            assert room not in WITHOUT_MODELS or other not in ("run", "models"), f"{room} imports {other}"
+def imports() -> Iterator[tuple[str, tuple[str, ...], tuple[str, ...]]]:
+    """Every import of a module of Leadline: the file, its parts, and the parts of what it imports."""
+    for path in sorted(SOURCE.rglob("*.py")):
+        parts = path.relative_to(SOURCE).parts
+        for module in modules_imported(path):
+            yield "/".join(parts), parts, module
+
+
+def test_a_folder_imports_lower_floors_only() -> None:
+    wrong = [
+        f"{file} imports {'.'.join(module)}"
+        for file, (room, *_), module in imports()
+        if room in FLOORS and (other := module[0]) in FLOORS and other != room
+        if FLOORS[other] >= FLOORS[room] or (room in WITHOUT_MODELS and other in ("run", "models"))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_feature_is_imported_by_nobody_but_itself() -> None:
+    """They come in through entry points. `leadline.api` and `cli` are above all floors and no exception."""
+    wrong = [
+        f"{file} imports {'.'.join(module)}"
+        for file, parts, module in imports()
+        if module[0] == "features" and (parts[0] != "features" or parts[1] != module[1])
+    ]
+    assert not wrong, "\n".join(wrong)
 
 
 def test_every_room_has_a_floor() -> None:

@@ -10,13 +10,12 @@ from scipy.stats import spearmanr
 
 from leadline.core.errors import UsageError
 from leadline.features.correlate.correlation import (
-    Point,
     over_lengths,
     spearman_matrix,
     task_correlation,
     task_scores,
 )
-from leadline.results.score_files import read_task_table
+from leadline.results.score_files import Point, read_task_table
 
 FAMILIES = {"a1": 0, "b1": 1, "a2": 0, "c1": 2, "b2": 1, "a3": 0, "c2": 2}
 
