@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-import threading
+import resource
+from contextlib import suppress
 
 import pytest
 
 from leadline.core.errors import TokenizerError
+from leadline.text import chat, template_process
 from leadline.text.chat import render
 
 ENDLESS = {
@@ -43,26 +44,54 @@ def test_a_long_conversation_renders() -> None:
 def test_each_rendering_has_all_its_steps() -> None:
     source = "{% for turn in turns %}x{% endfor %}"
     for _ in range(4):
-        assert len(render(source, {"turns": range(150_000)}, where="template")) == 150_000
+        assert len(render(source, {"turns": [*range(150_000)]}, where="template")) == 150_000
 
 
-def test_rendering_does_not_touch_the_trace_of_its_thread() -> None:
-    traces: list[object] = []
+LARGE = {
+    "a width": "{{ '%1000000000s' % 'a' }}",
+    "a width of format": "{{ '{:>999999999}'.format('a') }}",
+    "the filter format": "{{ '%999999999s' | format('a') }}",
+    "replace": "{% set a = 'x' * 100000 %}{{ a.replace('x', a).replace('x', a) | length }}",
+    "the filter replace": "{% set a = 'x' * 100000 %}{{ a | replace('x', a) | length }}",
+    "join": "{% set a = 'x' * 100000 %}{{ a.join(a) | length }}",
+    "the filter join": "{{ range(9999) | join('x' * 999999) | length }}",
+    "doubling": "{% set n = namespace(t='x' * 1000) %}{% for i in range(60) %}{% set n.t = n.t ~ n.t %}{% endfor %}{{ n.t }}",
+    "doubling of lists": "{% set n = namespace(t=[1]) %}{% for i in range(60) %}{% set n.t = n.t + n.t %}{% endfor %}",
+    "repeating": "{{ 'x' * 10**10 }}",
+    "center": "{{ 'x'.center(10**11) }}",
+    "indent": "{{ 'x\ny' | indent(10**11) }}",
+    "zfill": "{{ 'x'.zfill(10**11) }}",
+    "a shift": "{{ (2 ** 200000) ** 200000 }}",
+    "a long text": "{% for i in range(9000) %}{{ 'x' * 1000 }}{% endfor %}",
+}
 
-    class Turn:
-        def __str__(self) -> str:
-            traces.append(sys.gettrace())
-            return "turn"
 
-    def render_untraced() -> None:
-        render("{{ turn }}", {"turn": Turn()}, where="template")
+@pytest.mark.parametrize("source", LARGE.values(), ids=LARGE)
+def test_a_template_that_takes_too_much_memory_is_refused_in_bounded_memory(
+    source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chat, "RENDER_SECONDS", 3.0)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    with pytest.raises(TokenizerError, match=r"memory|does not render"):
+        render(source, {}, where="template")
+    assert render("{{ 'x' * 3 }}", {}, where="template") == "xxx"  # the next one renders
+    most = max(before, template_process.MEMORY_BYTES >> 10)
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss <= most
 
-    thread = threading.Thread(target=render_untraced)  # a coverage tool traces this one
-    before = threading.gettrace()
-    threading.settrace(None)  # type: ignore[arg-type]
-    try:
-        thread.start()
-        thread.join()
-    finally:
-        threading.settrace(before)  # type: ignore[arg-type]
-    assert traces == [None]
+
+def test_a_template_is_rendered_once_for_the_same_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = "{{ turn }} once for the same values"
+    assert render(source, {"turn": "a"}, where="template") == "a once for the same values"
+    monkeypatch.setattr(chat, "_renderer", None)  # asking the process again would fail
+    assert render(source, {"turn": "a"}, where="template") == "a once for the same values"
+
+
+def test_a_renderer_that_died_is_started_again() -> None:
+    assert render("{{ 1 }} before", {}, where="template") == "1 before"
+    process = chat._renderer()._process
+    assert process is not None
+    process.kill()
+    process.wait()
+    with suppress(TokenizerError):  # the one that finds it dead
+        render("{{ 2 }} between", {}, where="template")
+    assert render("{{ 3 }} after", {}, where="template") == "3 after"

@@ -3,20 +3,18 @@ thinking in its output."""
 
 from __future__ import annotations
 
+import atexit
 import json
-from collections.abc import Callable, Mapping
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from functools import cache, wraps
+from functools import cache, lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
-
-import jinja2
-from jinja2 import nodes
-from jinja2.exceptions import SecurityError
-from jinja2.ext import Extension
-from jinja2.sandbox import ImmutableSandboxedEnvironment, safe_range
 
 from leadline.core.errors import LeadlineError, TokenizerError
 from leadline.core.files import parse_json, read_text
@@ -24,125 +22,84 @@ from leadline.core.seeds import digest
 from leadline.core.turns import TurnRole, Turns
 from leadline.core.types import Frame
 
-MAX_STEPS = 200_000
-"""Passes through loops and macros, and numbers of ranges. Chat templates need a few for each turn."""
-MAX_SIZE = 1_000_000
-"""Of a number or text that a template may compute with. Chat templates need thousands."""
+RENDER_SECONDS = 10.0
+"""Chat templates take milliseconds."""
 
 # --- rendering ----------------------------------------------------------------------------------
 
 
 def render(source: str, values: Mapping[str, Any], *, where: str) -> str:
-    """A template rendered in a sandbox, with the extensions that chat templates use, in a bounded number of steps."""
-    try:
-        return _environment().from_string(source).render({**values, _STEPS: _StepLimit()})
-    except Exception as error:  # a template can raise anything: TypeError, ZeroDivisionError, RecursionError ...
-        reason = str(error) or type(error).__name__
+    """A template rendered in a process of its own, in a sandbox with bounded memory and time."""
+    reply = _rendered(source, json.dumps(values))
+    if "text" not in reply:
         raise TokenizerError(
-            f"the chat template does not render: {reason}", where=where, fix="give template=FILE, or api=completions"
-        ) from None
+            f"the chat template does not render: {reply.get('error', 'no reply')}",
+            where=where,
+            fix="give template=FILE, or api=completions",
+        )
+    return reply["text"]
 
 
-_STEPS = "steps left"
-"""The name of the limit among the values of a template, which no template can write: it has a space."""
+@lru_cache(maxsize=256)
+def _rendered(source: str, values: str) -> Mapping[str, str]:
+    return _renderer().ask(f'{{"source": {json.dumps(source)}, "values": {values}}}')
 
 
-class _StepLimit:
-    """Ends a template after MAX_STEPS passes through its loops and macros."""
+class _TemplateRenderer:
+    """The process that renders templates: started when the first one is needed, kept, and started again if it dies."""
 
     def __init__(self) -> None:
-        self._left = MAX_STEPS
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[str] | None = None
+        self._owner = os.getpid()
 
-    def take(self, steps: int) -> bool:
-        self._left -= steps
-        if self._left < 0:
-            raise jinja2.TemplateError(f"it does not end within {MAX_STEPS:,} steps")
-        return True
+    def ask(self, request: str) -> dict[str, str]:
+        with self._lock:
+            if self._owner != os.getpid():  # a fork: the pipes belong to the parent
+                self._process, self._owner = None, os.getpid()
+            process = self._process = self._process or self._start()
+            timer = threading.Timer(RENDER_SECONDS, process.kill)
+            timer.start()
+            try:
+                assert process.stdin is not None
+                assert process.stdout is not None
+                process.stdin.write(request + "\n")
+                process.stdin.flush()
+                reply: dict[str, str] = json.loads(process.stdout.readline())
+                return reply
+            except (OSError, ValueError):  # it was killed, or ended by itself
+                self._end()
+                return {"error": f"it takes more than {RENDER_SECONDS:g} s or too much memory"}
+            finally:
+                timer.cancel()
 
+    def _start(self) -> subprocess.Popen[str]:
+        # -P: a jinja2.py in the current folder must not be imported instead of the library.
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "leadline.text.template_process"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            encoding="utf-8",
+        )
 
-@jinja2.pass_context
-def _step(context: jinja2.runtime.Context, value: bool) -> bool:
-    """A filter that the parser puts at the beginning of every loop, macro and condition of a loop."""
-    return bool(context[_STEPS].take(1))
+    def _end(self) -> None:
+        if self._process is not None and self._owner == os.getpid():
+            self._process.kill()
+            self._process.communicate()
+        self._process = None
 
-
-@jinja2.pass_context
-def _counted_range(context: jinja2.runtime.Context, *bounds: int) -> range:
-    numbers = safe_range(*bounds)
-    context[_STEPS].take(len(numbers))
-    return numbers
-
-
-class _Sandbox(ImmutableSandboxedEnvironment):
-    """Also refuses to make texts and numbers of any size: 'x' * 10**12, 9 ** 9 ** 9, 'x'.center(10**12)."""
-
-    intercepted_binops = frozenset(("*", "**"))
-
-    def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
-        """With steps counted: jinja2 itself bounds no loop, and a trace function would belong to the whole thread."""
-        tree = super()._parse(source, name, filename)
-        for node in list(tree.find_all((nodes.For, nodes.Macro, nodes.CallBlock))):
-            step = nodes.Filter(nodes.Const(True), "step", [], [], None, None)
-            node.body.insert(0, nodes.ExprStmt(step))
-            if isinstance(node, nodes.For) and node.test is not None:
-                node.test = nodes.And(step, node.test)
-        tree.set_environment(self)
-        return tree
-
-    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        repeats = any(isinstance(x, (str, bytes, list, tuple)) for x in (left, right))
-        sizes = [len(x) if isinstance(x, (str, bytes, list, tuple)) else abs(x) for x in (left, right)]
-        if max(sizes) > (64 if operator == "**" else MAX_SIZE) or (repeats and sizes[0] * sizes[1] > MAX_SIZE):
-            raise SecurityError(f"{operator} with large operands")
-        return super().call_binop(context, operator, left, right)
-
-    def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:
-        _refuse_large(*args, **kwargs)
-        return super().call(__context, __obj, *args, **kwargs)
-
-
-def _refuse_large(*args: Any, **kwargs: Any) -> None:
-    if any(isinstance(value, (int, float)) and abs(value) > MAX_SIZE for value in (*args, *kwargs.values())):
-        raise SecurityError("a call with a large number")
-
-
-class _Generation(Extension):
-    """Accepts {% generation %}, which marks the assistant's part for training and has no effect on a prompt."""
-
-    tags = {"generation"}  # noqa: RUF012  (jinja2 declares it so)
-
-    def parse(self, parser: Any) -> Any:
-        parser.stream.expect("name:generation")
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+    def close(self) -> None:
+        with self._lock:
+            self._end()
 
 
 @cache
-def _environment() -> _Sandbox:
-    environment = _Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _Generation])
-
-    def raise_exception(message: str) -> None:
-        raise jinja2.TemplateError(message)
-
-    def to_json(value: Any, **settings: Any) -> str:
-        return json.dumps(value, **{"ensure_ascii": False, **settings})
-
-    environment.globals["raise_exception"] = raise_exception
-    environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
-    environment.globals["range"] = _counted_range
-    environment.filters["tojson"] = to_json
-    environment.filters["step"] = _step
-    for name in ("center", "indent", "format"):  # those that take a width
-        environment.filters[name] = _bounded(environment.filters[name])
-    return environment
-
-
-def _bounded(function: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(function)
-    def bounded(*args: Any, **kwargs: Any) -> Any:
-        _refuse_large(*args, **kwargs)
-        return function(*args, **kwargs)
-
-    return bounded
+def _renderer() -> _TemplateRenderer:
+    renderer = _TemplateRenderer()
+    atexit.register(renderer.close)
+    return renderer
 
 
 # --- templates ----------------------------------------------------------------------------------
