@@ -1,10 +1,13 @@
-"""The plugin tutorial: its file works, for each of the four kinds of plugin and with the commands shown."""
+"""The plugin tutorial: its files work, for each of the four kinds of plugin with the commands shown, and for a command
+and a section of reports that come in through entry points."""
 
 from __future__ import annotations
 
 import json
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ import pytest
 from support.commands import Say
 from support.leadline_process import write_haystack
 
+PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 PAGE = (Path(__file__).parents[2] / "docs" / "plugins.md").read_text()
 COMMANDS = [line.partition(" #")[0].strip() for line in re.findall(r"^leadline run .*$", PAGE, re.MULTILINE)]
 MORE = [
@@ -27,7 +31,7 @@ def plugin_file(tmp_path: Path) -> Path:
     (tmp_path / "texts").mkdir()
     write_haystack(tmp_path / "texts")
     path = tmp_path / "mine.py"
-    path.write_text("\n".join(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)))
+    path.write_text("\n".join(PYTHON.findall(PAGE)))
     return path
 
 
@@ -42,3 +46,32 @@ def test_the_commands_run(command: str, say: Say, plugin_file: Path) -> None:
     assert result.code == 0, result.err
     found = json.loads(result.out)
     assert found
+
+
+def test_a_package_adds_a_command_and_a_section_of_reports(tmp_path: Path) -> None:
+    """Installed as pip does it: a module, and a folder that names its entry points."""
+    [code] = [block for block in PYTHON.findall(PAGE) if block.startswith("# slowest.py")]
+    assert len(code.splitlines()) <= 40
+    [points] = [block for block in re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL) if "slowest" in block]
+    (tmp_path / "slowest.py").write_text(code)
+    about = tmp_path / "slowest-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: slowest\nVersion: 1.0\n")
+    groups = re.sub(r'\[project.entry-points."(.*)"\]', r"[\1]", points).replace('"', "")
+    (about / "entry_points.txt").write_text(groups)
+
+    def leadline(*words: str) -> str:
+        program = [sys.executable, "-c", "from leadline.cli.main import main; main()", *words]
+        ended = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, env={"PYTHONPATH": str(tmp_path)})
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout
+
+    run = ["niah", "--model", "sim:perfect?window=8k", "--lengths", "1k", "--depths", "2", "--samples", "3"]
+    assert "Slowest answers" in leadline("run", *run, "--out", "run", "--no-figure")
+    assert leadline("slowest", "run", "--count", "2").count("niah/1024/") == 2
+    assert len(json.loads(leadline("report", "run", "--json"))["slowest"]) == 5
+    leadline("report", "run")
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert '<a href="#slowest-0">Slowest answers</a>' in page
+    assert '<section id="slowest-0">' in page
+    assert "List the slowest answers of a run." in leadline("--help")
