@@ -29,7 +29,7 @@ LENGTHS = (4096, 16384, 65536)
 
 
 def steady(length: int, depth: float) -> float:
-    return 0.95
+    return 0.97
 
 
 def fallen(length: int, depth: float) -> float:
@@ -37,8 +37,8 @@ def fallen(length: int, depth: float) -> float:
 
 
 def made(folder: Path, name: str, surface: object, **settings: object) -> Run:
-    records = planted_records(surface, lengths=LENGTHS, depths=[0.0, 0.5, 1.0], samples=20, **settings)  # type: ignore[arg-type]
-    return load_run(write_run(folder / name, list(records), samples=20))
+    records = planted_records(surface, lengths=LENGTHS, depths=[0.0, 0.5, 1.0], samples=40, **settings)  # type: ignore[arg-type]
+    return load_run(write_run(folder / name, list(records), samples=40))
 
 
 @pytest.fixture(scope="module")

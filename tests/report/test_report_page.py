@@ -52,9 +52,9 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_the_verdict_comes_first(text: str) -> None:
     shown = " ".join(Parts(text).shown.split())
-    assert "Can use " in shown
-    assert "of the 128k tokens it claims (95%:" in shown
-    assert shown.index("Can use ") < shown.index("Accuracy by length and depth")
+    assert "Not decided: " in shown
+    assert "; it claims 128k. " in shown
+    assert shown.index("Not decided: ") < shown.index("Accuracy by length and depth")
     for words in (
         "claimed window",
         "effective length",

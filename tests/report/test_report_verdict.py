@@ -8,6 +8,7 @@ import json
 import weakref
 from pathlib import Path
 
+import msgspec
 import pytest
 from rich.console import Console
 
@@ -16,6 +17,7 @@ from leadline.core.types import Cell
 from leadline.report.export import markdown
 from leadline.report.terminal import footnotes, show_run
 from leadline.results.run import load_run
+from leadline.results.sentences import against_the_curve
 from leadline.results.summary import summary
 from leadline.results.verdict import Verdict, format_design_effect, verdict
 from support.planted_runs import (
@@ -39,8 +41,8 @@ def found(folder: Path, surface: Surface, **settings: object) -> Verdict:
     ("surface", "claim", "shape"),
     [
         (cliff, "Can use 32k of the 128k tokens it claims", "Cliff:"),
-        (lost_in_the_middle, "Can use ", "Lost in the middle:"),
-        (decay, "Can use ", "Smooth decay:"),
+        (lost_in_the_middle, "Not decided: between ", "Lost in the middle:"),
+        (decay, "Not decided: between 4k and ", "Smooth decay:"),
         (perfect, "Can use at least 128k of the 128k tokens it claims", "Healthy"),
     ],
     ids=["cliff", "middle", "decay", "perfect"],
@@ -49,7 +51,7 @@ def test_a_planted_profile_is_named(tmp_path: Path, surface: Surface, claim: str
     said = found(tmp_path, surface)
     assert said.claim.startswith(claim)
     assert said.findings[0].startswith(shape)
-    assert said.headline.startswith("sim:planted ")
+    assert said.headline.startswith("sim:planted: not" if claim.startswith("Not") else "sim:planted can")
 
 
 def test_the_effective_length_of_a_cliff_lies_where_it_was_planted(tmp_path: Path) -> None:
@@ -82,10 +84,36 @@ def test_one_length_gives_a_share_and_no_effective_length(tmp_path: Path) -> Non
 def test_a_right_answer_a_length_is_no_claim_that_a_length_can_be_used(tmp_path: Path) -> None:
     records = [planted_record(Cell("niah", n, 0.5, 0), 1.0) for n in (1024, 2048, 4096)]
     said = verdict(load_run(write_run(tmp_path / "run", records, samples=1)))
-    assert said.claim == (
-        "Reaches the threshold (85.6%, RULER's threshold) at every length measured, up to 4k, but on too few samples "
-        "to be sure (95%: may be below 1k or beyond 4k)."
+    assert said.claim.startswith(
+        "Not decided: between 1k and 4k, or outside; it claims 128k. 22 more samples a cell would tell"
     )
+    assert said.effective is not None
+    assert str(said.effective) == "not decided (95%: may be below 1k or beyond 4k)"
+
+
+def test_one_document_is_no_claim_that_every_length_falls_short(tmp_path: Path) -> None:
+    """Six answers from one document, all but one wrong: the rows say 0 to 100, and so does the headline."""
+    cells = [Cell("niah", n, d, 0) for n in (512, 1024) for d in (0.0, 0.5, 1.0)]
+    records = [planted_record(c, float(c.length == 512 and c.depth == 0.0), reading="nested") for c in cells]
+    run = load_run(write_run(tmp_path / "run", records, samples=1))
+    said = verdict(run)
+    assert said.claim.startswith("Not decided: between 512 and 1k, or outside")
+    assert {(tally.interval.low, tally.interval.high) for tally in run.table.by_length.values() if tally.interval} == {
+        (0.0, 1.0)
+    }
+    effective = summary(run)["effective_length"]
+    assert (effective["decided"], effective["low"], effective["high"]) == (False, None, None)
+
+
+def test_the_time_of_more_samples_is_that_of_the_run_so_far(tmp_path: Path) -> None:
+    """23 right answers would decide a length; 15 took 2 s each, one after the other, so 8 more a length take 32 s."""
+    cells = [Cell("niah", n, 0.5, i) for n in (2048, 2049) for i in range(15)]
+    records = [
+        msgspec.structs.replace(planted_record(cell, 1.0), started=100.0 + 2 * at, seconds=2.0)
+        for at, cell in enumerate(cells)
+    ]
+    said = verdict(load_run(write_run(tmp_path / "run", records, samples=15)))
+    assert said.claim.endswith(" 8 more samples a cell would tell (about 32 s).")
 
 
 def test_what_lies_beyond_the_measured_lengths_is_said(tmp_path: Path) -> None:
@@ -134,8 +162,11 @@ def test_lengths_on_the_other_side_of_the_line_than_the_curve_are_named(tmp_path
     cells = [Cell("niah", n, 0.5, i) for n in right for i in range(20)]
     records = [planted_record(cell, float(cell.sample < right[cell.length])) for cell in cells]
     said = verdict(load_run(write_run(tmp_path / "run", records, samples=20)))
-    assert said.claim.startswith("Can use at least 16k of the 128k tokens it claims")
-    assert said.claim.endswith("; its score is below the threshold at 8k, within what chance does to a falling curve.")
+    assert said.claim.startswith("Not decided: between 4k and 16k, or outside; it claims 128k. ")
+    assert said.effective is not None
+    assert against_the_curve(said.effective) == (
+        "; its score is below the threshold at 8k, within what chance does to a falling curve"
+    )
 
 
 def test_independent_samples_are_counted_as_such(tmp_path: Path) -> None:
@@ -185,7 +216,7 @@ def test_a_stopped_run_says_below_its_headline_what_was_not_asked(tmp_path: Path
     assert "not asked yet" not in "\n".join(report()[0]) + report()[1]
     shown.write_text("".join(line for at, line in enumerate(whole) if at % 2))
     lines, text = report()
-    assert lines[1].startswith("Reaches the threshold")
+    assert lines[1].startswith("Not decided: between 1k and 2k, or outside")
     assert lines[2] == "10 samples not asked yet."
     assert next(line for line in text.splitlines() if line.startswith("- ")).endswith(" 10 samples not asked yet.")
     assert "10 samples not asked yet." in verdict(load_run(folder)).not_measured

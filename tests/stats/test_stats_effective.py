@@ -103,7 +103,7 @@ def test_a_model_that_never_clears_is_below_the_shortest() -> None:
 def test_few_samples_say_so_and_leave_the_end_open() -> None:
     made = effective_length(falling_run([0.99, 0.95, 0.93, 0.92, 0.9, 0.88], samples=2))
     assert made.high_open
-    assert str(made).startswith("at least 128k (95%: ")
+    assert str(made) == "not decided (95%: may be below 4k or beyond 128k)"
     one_document = planted(0.9 * FLAT, 3, np.random.default_rng(0), reading="nested")
     assert "only 3 documents" in effective_warning(effective_length(one_document))
 
@@ -130,7 +130,7 @@ def test_a_cliff_admits_that_it_lies_anywhere_between_two_lengths() -> None:
 
 def test_each_part_of_a_run_has_its_own_length() -> None:
     surface = np.where((np.arange(8)[:, None] >= 3) & (DEPTHS[None, :] > 0.3) & (DEPTHS[None, :] < 0.7), 0.2, 0.98)
-    data = planted(surface, 12, np.random.default_rng(4))
+    data = planted(surface, 20, np.random.default_rng(4))
     bands = {name: effective_length(part) for name, part in parts_by_depth(data).items()}
     assert str(bands["first third"]) == "at least 512k"
     assert bands["middle third"].largest_measured == 16384

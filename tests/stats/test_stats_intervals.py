@@ -58,13 +58,15 @@ def test_one_document_says_nothing_about_others() -> None:
 def test_fractional_recall_counts_prompts_not_needles() -> None:
     values = [1.0, 0.75, 1.0, 0.5, 1.0, 0.75, 1.0, 1.0]
     made = mean_interval(values, [str(i) for i in range(8)])
-    assert made.interval.method == "effective-n wilson"
+    assert made.interval.method == "bound for any scores"
     variance = float(np.var(values, ddof=1)) / 8
     effective = made.mean * (1 - made.mean) / variance
     t = t_quantile(0.95, 7)
     low = (made.mean + t * t / (2 * effective)) / (1 + t * t / effective)
     low -= t / (1 + t * t / effective) * math.sqrt(variance + t * t / (4 * effective**2))
-    assert made.interval.low == pytest.approx(low)
+    assert made.interval.low < low  # one more document, of which nothing was right, may be among those not seen
+    many = mean_interval(values * 20, [str(i) for i in range(160)]).interval
+    assert many.half_width < 0.04
 
 
 def test_scores_off_the_unit_scale_get_a_t_interval() -> None:
@@ -94,20 +96,6 @@ def test_intervals_cover_the_truth(documents: int, probes: int, correlation: flo
         names = [f"{run}.{g}" for g in range(groups) for _ in range(probes)]
         held += mean_interval(values.ravel().tolist(), names).interval.holds(truth)
     assert 0.915 <= held / runs <= (0.99 if documents == 1 else 1.0)  # few documents: wide
-
-
-@pytest.mark.parametrize("documents", [8, 12, 20, 30])
-@pytest.mark.parametrize("lost", [0.03, 0.07, 0.15])
-def test_intervals_allow_for_documents_that_are_lost_whole(documents: int, lost: float) -> None:
-    """Eleven questions a document; a few documents answer none of them, and often no such document is seen."""
-    rng = np.random.default_rng(int(1000 * lost) + documents)
-    runs, held = 400, 0
-    for _ in range(runs):
-        kept = rng.random(documents) >= lost
-        values = (rng.random((documents, 11)) < 0.97 * kept[:, None]).astype(float)
-        names = [str(d) for d in range(documents) for _ in range(11)]
-        held += mean_interval(values.ravel().tolist(), names).interval.holds(0.97 * (1 - lost))
-    assert held / runs >= 0.92
 
 
 @pytest.mark.parametrize("spread", [1.0, 3.0])

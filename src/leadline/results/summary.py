@@ -220,6 +220,7 @@ def effective_values(found: EffectiveLength | None) -> dict[str, Any] | None:
         return None
     return {
         "words": str(found),
+        "decided": found.decided,
         "bound": found.bound,
         "length": round(found.length),
         "low": None if found.low_open else round(found.low),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import numpy as np
 
 from leadline.core.format import (
     format_count,
+    format_duration,
     format_length,
     format_list,
     format_percent,
@@ -31,9 +33,9 @@ from leadline.results.sentences import (
 )
 from leadline.results.table import PUBLISHED, Table, scorer_gaps
 from leadline.stats.diagnose import diagnose
-from leadline.stats.effective import EffectiveLength, Threshold, effective_length
-from leadline.stats.intervals import FEW_CLUSTERS
-from leadline.stats.marginals import design_effect
+from leadline.stats.effective import EffectiveLength, Threshold, effective_length, factors_to_decide
+from leadline.stats.intervals import FEW_CLUSTERS, answers_behind
+from leadline.stats.marginals import design_effect, evidence_by
 from leadline.stats.observations import Observations, parts_by_category, parts_by_depth
 from leadline.stats.sequential import anytime_effective
 
@@ -94,7 +96,7 @@ def _verdict(run: Run) -> Verdict:
         effective=whole,
         by_task=by_task,
         shapes=tuple(shapes),
-        headline=f"{first}{sanitise(run.label, 80)} {said}",
+        headline=f"{first}{sanitise(run.label, 80)}{':' if said.startswith('not decided') else ''} {said}",
         claim=first + said[0].upper() + said[1:],
         findings=(*shapes, *_findings(run, whole)),
         not_measured=tuple(_not_measured(run)),
@@ -206,6 +208,9 @@ def claim(run: Run, found: EffectiveLength | None) -> str:
         return f"is right in {format_percent(whole.mean)}% of {format_count(whole.done, 'sample')}."
     if not found.falls:
         return f"{reached_lengths(found)}: its scores do not fall steadily with length, so no one length tells."
+    if not found.decided:
+        beside = f"; it claims {format_length(run.window)}" if run.window else ""
+        return f"not decided: {found.between}{beside}. {format_more(run, found)}"
     claims = f" of the {format_length(run.window)} tokens it claims" if run.window else " tokens"
     shortest = format_tokens(found.scores[0].length)
     spread = f" ({100 * found.confidence:g}%: {found.ends})" if found.ends else ""
@@ -219,14 +224,33 @@ def claim(run: Run, found: EffectiveLength | None) -> str:
         sure = found.low > run.window and not found.low_open  # a measured length that is surely above the threshold
         claims = f" tokens, more than the {format_length(run.window)} it claims" if sure else " tokens"
     exceptions = against_the_curve(found)
-    if found.bound == "at least" and found.low_open and not exceptions:  # an interval that says nothing
-        up_to = f"at every length measured, up to {format_tokens(found.length)}"
-        return f"reaches the threshold ({format_threshold(found)}) {up_to}, but on too few samples to be sure{spread}."
     fails = first_failure(found) or ": no measured length is below the threshold"
     if exceptions and found.bound == "at least":
         fails = ""
     beside = f"; it claims {format_length(run.window)}" if run.window and " claims" not in claims else ""
     return f"can use {found.point}{claims}{spread}{fails}{exceptions}{beside}."
+
+
+def format_more(run: Run, found: EffectiveLength) -> str:
+    """`8 more samples a cell would tell (about 40 min).`: what would decide the open lengths if their scores stayed as
+    they are, by the intervals that decide now, at the speed of the run so far."""
+    factors = factors_to_decide(found)
+    stuck = [format_tokens(length) for length, factor in factors.items() if factor is None]
+    if stuck:
+        verb = "is" if len(stuck) == 1 else "are"
+        line = f"the threshold ({format_threshold(found)})"
+        return f"{format_list(stuck)} {verb} too close to {line} for more samples to tell."
+    cells = Counter(place.length for place in run.table.cells)
+    done = {length: run.table.by_length[length].done / cells[length] for length in factors}
+    more = max(max(1, math.ceil(done[length] * ((factor or 1.0) - 1) - 1e-9)) for length, factor in factors.items())
+    totals = run.totals
+    # Answers that were asked for at once take less time than their sum, and pauses between sessions are not work.
+    spent = min(totals.seconds, totals.model_seconds)
+    seconds = (
+        spent * more * sum(cells[n] * n for n in cells) / max(sum(run.table.by_length[n].done * n for n in cells), 1)
+    )
+    time = f" (about {format_duration(seconds)})" if seconds >= 1 else ""
+    return f"{format_count(more, 'more sample')} a cell would tell{time}."
 
 
 def format_missing(run: Run) -> str:
@@ -253,14 +277,16 @@ def format_design_effect(run: Run) -> str:
         effect = f"no answer varies, so each haystack counts as one answer (design effect {found.effect:.1f})"
     else:
         effect = f"intraclass correlation {found.correlation:.2f}, design effect {found.effect:.1f}"
-    worth = format_count(max(1, round(found.samples / found.effect)), "independent sample")
+    ((_, evidence),) = evidence_by(run.table.counted.counted(), ())
+    worth = format_count(max(1, round(answers_behind(evidence.mean, evidence.interval()))), "independent sample")
     unseen = ""
     if found.unseen is not None:
         unseen = (
             f" No haystack has only wrong answers; if up to {format_percent(found.unseen)}% of haystacks had, these "
-            f"{found.documents:,} could still have missed them, and the intervals do not cover that."
+            f"{found.documents:,} could still have missed them: effective lengths allow for that, the intervals of "
+            "scores do not."
         )
-    return f"{share}: {effect}, worth about {worth}.{unseen}{_few_documents(run)}"
+    return f"{share}: {effect}; their intervals are those of about {worth}.{unseen}{_few_documents(run)}"
 
 
 def format_moved(table: Table) -> list[str]:

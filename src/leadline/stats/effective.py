@@ -8,9 +8,10 @@ powers of two are what everybody measures, and a window of 4k and one of 7k look
 Interval: what lies between two measured lengths is not known, so the interval runs from the last length that is surely
 above the threshold to the first that is surely below it. Lengths are tested one after the other, from the shortest up
 and from the longest down, and the first that cannot be decided ends its row: a wrong end then has at most the error
-of one test, however many lengths there are. A test may also use the scores of longer lengths (to show that a length
-is above) or of shorter ones (to show that it is below), since longer is not easier. Tests are binomial (mid-p) at the
-effective sample size (Korn and Graubard 1998), with the design effect of shared documents pooled over lengths.
+of one test, however many lengths there are. A length is tested by its own documents alone, since scatter, correlation
+and loss may differ between lengths: its interval in the table must lie on one side of the threshold, and so must the
+bound for scores of any distribution (`Evidence.guarded`), which allows for documents lost whole of which none is among
+the measured ones. Only a length between the ends may be passed over, for two longer ones that are above.
 
 Both assume that scores fall with length. Where the scores reach the threshold again after they failed to, and no
 falling curve explains that as chance, `falls` is False: every length is then judged alone, no curve is fitted, and the
@@ -19,6 +20,8 @@ effective length is the longest length that reaches the threshold, as published 
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -28,27 +31,23 @@ import scipy  # loads its parts when they are first used
 from leadline.core.errors import UsageError
 from leadline.core.format import format_tokens
 from leadline.core.seeds import bulk_rng
-from leadline.stats.intervals import CONFIDENCE, normal_quantile, t_quantile
-from leadline.stats.marginals import GroupMeans, length_means, overall_means, row_weights
-from leadline.stats.observations import BoolArray, FloatArray, IntArray, Observations
+from leadline.stats.intervals import CONFIDENCE, Evidence, Interval, answers_behind, normal_quantile
+from leadline.stats.marginals import evidence_by
+from leadline.stats.observations import FloatArray, Observations
 
-VERSION = 4
+VERSION = 5
 """Of the statistic. 2: intervals between measured lengths, and curves that rise again are not smoothed away. 3: the
 estimate is a measured length, with the interpolated crossing beside it. 4: a few partial scores that happen to be alike
-no longer make an interval sure."""
+no longer make an interval sure. 5: every length is judged by its own documents, never surer than its own interval."""
 RULER_THRESHOLD = 0.856
 """The score of Llama-2-7B at 4k, which RULER (Hsieh et al. 2024) takes as the threshold."""
 STEEP = 0.7
 """A drop between neighbouring lengths from which the estimate is placed in the middle between them."""
-ERROR_PER_SIDE = 0.7
-"""Of the error of the interval: what each end may have. Both ends are seldom at risk at once."""
-OWN_SHARE_OF_ERROR = 0.5
-"""Of the error allowed to the test of a length: spent on its own scores; the rest on means with its neighbours."""
-SCATTER_PRIOR = 2.0
-"""Documents that the scatter of yes/no scores counts for beside the measured scatter of partial scores."""
 RISE_ERROR = 0.02
 """The chance that a falling curve is taken for one that rises again."""
 RISE_DRAWS = 500
+MOST_MORE = 200.0
+"""Times the documents of a length beyond which more samples are not said to decide it."""
 
 Bound = Literal["crossing", "at least", "below"]
 LengthState = Literal["above", "below", "open"]
@@ -76,6 +75,8 @@ class LengthScore:
     state: LengthState
     n: int
     n_clusters: int
+    evidence: Evidence
+    """What its interval is made of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,17 +112,38 @@ class EffectiveLength:
     """False when the scores fail the threshold and reach it again at longer lengths: then `length` is the longest
     length that reaches it, and no curve is fitted."""
 
+    @property
+    def decided(self) -> bool:
+        """Whether every length measured is surely above the threshold or surely below it."""
+        return all(score.state != "open" for score in self.scores)
+
     def __str__(self) -> str:
         """`32k (95%: at least 16k, below 64k)`, `at least 128k`, `below 4k`."""
         return f"{self.point} ({100 * self.confidence:g}%: {self.ends})" if self.ends else self.point
 
     @property
     def point(self) -> str:
-        """`32k`, `at least 128k` or `below 4k`; `up to 128k, not steadily` where scores reach the threshold again."""
+        """`32k`, `at least 128k` or `below 4k`; `not decided` where some length may be on either side;
+        `up to 128k, not steadily` where scores reach the threshold again."""
         point = format_tokens(self.length)
         if not self.falls:
             return f"up to {point}, not steadily"
+        if not self.decided:
+            return "not decided"
         return point if self.bound == "crossing" else f"{self.bound} {point}"
+
+    @property
+    def between(self) -> str:
+        """Where the effective length may be: `between 16k and 64k`, `below 8k`, `between 16k and 32k, or beyond`."""
+        low, high = format_tokens(self.low), format_tokens(self.high)
+        shortest, longest = format_tokens(self.scores[0].length), format_tokens(self.scores[-1].length)
+        if self.low_open and self.high_open:
+            return (
+                f"between {shortest} and {longest}, or outside" if shortest != longest else f"below or above {shortest}"
+            )
+        if self.low_open:
+            return f"below {high}"
+        return f"between {low} and {longest}, or beyond" if self.high_open else f"between {low} and {high}"
 
     @property
     def ends(self) -> str:
@@ -150,16 +172,16 @@ def effective_length(
     counted = data.counted()
     if len(counted) == 0:
         raise UsageError("no sample has a score", where="effective length", fix="failed samples can count as zero")
-    lengths, code, groups = length_means(counted)
-    evidence = _evidence(counted, code, groups)
-    weights = groups.n.astype(np.float64)
-    fitted = isotonic_decreasing(groups.means[None, :], weights)[0]
+    evidence = tuple(mine for _, mine in evidence_by(counted, ("length",)))
+    lengths, means = np.unique(counted.length), np.array([mine.mean for mine in evidence])
+    weights = np.array([float(mine.n) for mine in evidence])
+    fitted = isotonic_decreasing(means[None, :], weights)[0]
     threshold = float(fitted[0] * line.share if line.share is not None else line.value)
-    falls = not _rises_again(groups.means, evidence.sizes(), threshold)
-    thresholds = _thresholds(line, evidence)
-    states = _states(
-        evidence, threshold, thresholds, ERROR_PER_SIDE * (1 - CONFIDENCE), falls=falls, own=line.share is not None
+    intervals = [mine.guarded() for mine in evidence]
+    falls = not _rises_again(
+        means, np.array([answers_behind(*pair) for pair in zip(means, intervals, strict=True)]), threshold
     )
+    states = _states(means, intervals, threshold, line, falls=falls)
     if falls:
         octaves = np.log2(lengths)
         at = float(crossings(fitted[None, :], octaves, np.array([threshold]), np.array([0.5]), weights)[0])
@@ -167,7 +189,7 @@ def effective_length(
         reached = fitted >= threshold
     else:
         interpolated = None
-        reached = groups.means >= threshold
+        reached = means >= threshold
     last = int(np.max(np.flatnonzero(reached), initial=-1))
     bound: Bound = "below" if last < 0 else "at least" if last == len(lengths) - 1 else "crossing"
     length = float(lengths[max(last, 0)])
@@ -188,13 +210,13 @@ def effective_length(
         scores=tuple(
             LengthScore(*row)
             for row in zip(
-                lengths.tolist(), groups.means.tolist(), fitted.tolist(), states, groups.n.tolist(),
-                groups.n_clusters.tolist(), strict=True,
+                lengths.tolist(), means.tolist(), fitted.tolist(), states, (mine.n for mine in evidence),
+                (mine.n_clusters for mine in evidence), evidence, strict=True,
             )
         ),
         confidence=CONFIDENCE,
         claimed=claimed,
-        n_clusters=int(groups.n_clusters.min()),
+        n_clusters=min(mine.n_clusters for mine in evidence),
         missing=wanted - len(counted.codes(("task", "length"))[0]),
         wanted=wanted,
         interpolated=interpolated,
@@ -205,107 +227,71 @@ def effective_length(
 # --- Tests of single lengths against the threshold
 
 
-@dataclass(frozen=True, slots=True)
-class _LengthEvidence:
-    """The mean of each length, and how many independent yes/no answers it is worth."""
-
-    groups: GroupMeans
-    samples: FloatArray
-    """Samples of each length that would weigh alike: fewer than there are where cells have unequal numbers."""
-    design_effect: float
-    answers_per_sample: float
-    """1 for yes/no scores; more where scores are fractions, which scatter less."""
-    shrink: float
-    """For the design effect being an estimate, by Student's t."""
-    documents: BoolArray
-    """Documents x lengths: which document serves which length."""
-
-    def window(self, first: int, last: int) -> tuple[float, float]:
-        """The mean over neighbouring lengths, and the number of answers it is worth."""
-        part = slice(first, last + 1)
-        n = float(self.samples[part].sum())
-        # By samples: in a plain mean of lengths, the few samples of one would count as many as the others have.
-        mean = float(np.average(self.groups.means[part], weights=self.samples[part]))
-        # A document that serves several lengths counts once.
-        distinct = float(self.documents[:, part].any(axis=1).sum() / self.documents[:, part].sum())
-        return mean, self.shrink * self.answers_per_sample * n / self.design_effect * distinct
-
-    def sizes(self) -> FloatArray:
-        return np.array([self.window(i, i)[1] for i in range(len(self.groups.means))])
-
-
-def _evidence(data: Observations, code: IntArray, groups: GroupMeans) -> _LengthEvidence:
-    """Where no answer varies within a cell nothing can be estimated, and a document counts as one answer."""
-    samples = 1 / np.bincount(code, weights=row_weights(data, code) ** 2)
-    documents = np.zeros((int(groups.shares.document.max()) + 1, len(groups.means)), dtype=np.bool_)
-    documents[groups.shares.document, groups.shares.group] = True
-    design_effect = groups.design_effect
-    if design_effect is None:
-        return _LengthEvidence(groups, samples, float(samples.sum() / groups.n_clusters.sum()), 1.0, 1.0, documents)
-    degrees = float(overall_means(data).degrees[0])
-    shrink = 1.0
-    if design_effect > 1 and groups.n.sum() > groups.n_clusters.sum():
-        shrink = (normal_quantile(CONFIDENCE) / t_quantile(CONFIDENCE, max(degrees, 1.0))) ** 2
-    binary = bool(np.isin(data.value, (0.0, 1.0)).all())
-    scatter = float(np.sum(groups.row_variances * groups.n**2) / groups.n.sum())
-    whole = float(np.sum(groups.n * groups.means * (1 - groups.means)) / groups.n.sum())
-    # A few scores that happen to be alike say little of how far others scatter.
-    free = float(groups.n_clusters.sum() - len(groups.means))
-    scatter = (free * scatter + SCATTER_PRIOR * whole) / (free + SCATTER_PRIOR)
-    return _LengthEvidence(
-        groups, samples, design_effect, 1.0 if binary else max(1.0, whole / scatter), shrink, documents
-    )
-
-
 def _states(
-    evidence: _LengthEvidence, threshold: float, thresholds: FloatArray, error: float, *, falls: bool, own: bool
+    means: FloatArray, intervals: Sequence[Interval], threshold: float, line: Threshold, *, falls: bool
 ) -> list[LengthState]:
     """Which lengths are surely above the threshold, from the shortest up, and surely below it, from the longest down.
-    `own` says that the threshold is a share of the score at the shortest length, which therefore is above it."""
-    count = len(evidence.groups.means)
-    states: list[LengthState] = ["open"] * count
-    for i in range(count):
-        widths = sorted({w for w in (2, 4, count - i) if falls and 1 < w <= count - i})
-        sure = _p(evidence, [(i, i), *((i, i + w - 1) for w in widths)], thresholds, above=True) <= error
-        if not (own and i == 0) and not (sure and evidence.groups.means[i] >= threshold):
+    The shortest length is above a threshold that is a share of its own score. Where scores fall with length, a length
+    that its own documents leave open does not end the row if two longer ones are above by theirs (or two shorter ones
+    below): that two are wrong at once is rare."""
+    vague = _vague_ends(intervals[0], float(means[0]), threshold, line)
+    sides = [side_of(float(m), interval, threshold, vague) for m, interval in zip(means, intervals, strict=True)]
+    if line.share is not None:
+        sides[0] = "above"
+    states: list[LengthState] = ["open"] * len(sides)
+    for i, side in enumerate(sides):
+        if side != "above" and not (falls and side == "open" and sides[i + 1 :].count("above") > 1):
             break
         states[i] = "above"
-    for i in reversed(range(count)):
-        widths = sorted({w for w in (2, 4, i + 1) if falls and 1 < w <= i + 1})
-        sure = _p(evidence, [(i, i), *((i - w + 1, i) for w in widths)], thresholds, above=False) <= error
-        if states[i] == "above" or not (sure and evidence.groups.means[i] < threshold):
+    for i, side in reversed(list(enumerate(sides))):
+        ended = side != "below" and not (falls and side == "open" and sides[:i].count("below") > 1)
+        if states[i] == "above" or ended:
             break
         states[i] = "below"
     return states
 
 
-def _p(evidence: _LengthEvidence, windows: list[tuple[int, int]], thresholds: FloatArray, *, above: bool) -> float:
-    """The p-value that the first window's length is on the other side of the threshold, from the means of all
-    windows."""
-    found = []
-    for first, last in windows:
-        mean, size = evidence.window(first, last)
-        hits, misses = size * mean, size * (1 - mean)
-        good, bad, line = (hits, misses, thresholds) if above else (misses, hits, 1 - thresholds)
-        # The chance of more than `good`, and half that of just as many, were the score on the threshold (mid-p).
-        at_least = scipy.special.betainc(good, bad + 1, line) if good > 0 else np.ones(1)
-        more = scipy.special.betainc(good + 1, bad, line) if bad > 0 else np.zeros(1)
-        found.append(float(np.mean(at_least + more) / 2))
-    if len(found) == 1:
-        return found[0]
-    others = (1 - OWN_SHARE_OF_ERROR) / (len(found) - 1)
-    return min(found[0] / OWN_SHARE_OF_ERROR, *(p / others for p in found[1:]))
-
-
-def _thresholds(line: Threshold, evidence: _LengthEvidence) -> FloatArray:
-    """What the threshold may be: one value, or the quantiles of one that was measured itself."""
-    levels = (np.arange(200) + 0.5) / 200
+def _vague_ends(shortest: Interval, mean: float, threshold: float, line: Threshold) -> tuple[float, float]:
+    """How far below and above its estimate the threshold may be."""
     if line.share is not None:
-        mean, size = evidence.window(0, 0)
-        return np.asarray(line.share * scipy.special.betaincinv(size * mean + 0.5, size * (1 - mean) + 0.5, levels))
-    if line.error:
-        return np.clip(line.value + line.error * scipy.special.ndtri(levels), 0.0, 1.0)
-    return np.array([line.value])
+        return threshold - line.share * min(shortest.low, mean), line.share * max(shortest.high, mean) - threshold
+    error = normal_quantile(CONFIDENCE) * line.error
+    return error, error
+
+
+def side_of(mean: float, interval: Interval, threshold: float, vague: tuple[float, float] = (0.0, 0.0)) -> LengthState:
+    """On which side of the threshold a length surely is. The errors of both are added as independent ones are (Zou and
+    Donner 2008); without an error of the threshold it is the interval alone that decides."""
+    if mean >= threshold and mean - threshold >= math.hypot(mean - interval.low, vague[1]):
+        return "above"
+    if mean < threshold and threshold - mean > math.hypot(interval.high - mean, vague[0]):
+        return "below"
+    return "open"
+
+
+def factors_to_decide(found: EffectiveLength) -> dict[int, float | None]:
+    """For each open length: how many times its documents would put it on one side of the threshold, if its scores
+    stayed as they are; None where not even `MOST_MORE` times would."""
+    return {score.length: _factor(score, found) for score in found.scores if score.state == "open"}
+
+
+def _factor(score: LengthScore, found: EffectiveLength) -> float | None:
+    def decided(factor: float) -> bool:
+        shortest = found.scores[0]
+        vague = _vague_ends(shortest.evidence.guarded(factor), shortest.mean, found.threshold, found.line)
+        return side_of(score.mean, score.evidence.guarded(factor), found.threshold, vague) != "open"
+
+    low, high = 1.0, 2.0
+    if decided(low):  # held back by a shorter or longer length alone
+        return low
+    while not decided(high):
+        low, high = high, 2 * high
+        if low >= MOST_MORE:
+            return None
+    while high / low > 1.02:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if decided(middle) else (middle, high)
+    return high
 
 
 def _rises_again(means: FloatArray, sizes: FloatArray, threshold: float) -> bool:

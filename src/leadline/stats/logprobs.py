@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 from leadline.core.records import Measurement, Record
-from leadline.stats.intervals import CONFIDENCE, Estimate, Interval, effective_wilson, t_quantile
+from leadline.stats.intervals import CONFIDENCE, Estimate, Interval, mean_interval, t_quantile
 
 FEW_RARE = 20
 """Documents below which one kind in ten may well not be among them: no interval can allow for it."""
@@ -80,13 +80,7 @@ def estimate(records: Iterable[Record], name: str) -> Estimate:
         return found
     if (metric.least, metric.most) == (0.0, 1.0):
         # A share near 1 or 0 is skewed: Student's interval would take a few documents that agree for all there are.
-        groups, mean = found.n_clusters, found.mean
-        residuals: dict[str, float] = {}
-        for top, cluster in zip(tops, clusters, strict=True):
-            residuals[cluster] = residuals.get(cluster, 0.0) + top - mean
-        variance = groups / (groups - 1) * math.fsum(r * r for r in residuals.values()) / len(tops) ** 2
-        made = effective_wilson(mean, variance, groups, groups - 1, mean * (1 - mean))
-        return replace(found, interval=made)
+        return replace(found, interval=mean_interval(tops, clusters).interval)
     low, high = max(found.interval.low, metric.least), min(found.interval.high, metric.most)
     return replace(found, interval=replace(found.interval, low=low, high=high))
 

@@ -7,14 +7,14 @@ document, and not from cells that differ because the model does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from leadline.core.seeds import bulk_rng
-from leadline.stats.intervals import CONFIDENCE, Estimate, Interval, effective_wilson, mean_interval, t_quantile
-from leadline.stats.observations import CELL, Column, Failures, FloatArray, GroupKey, IntArray, Observations
+from leadline.stats.intervals import Documents, Estimate, Evidence, answers_worth, cell_evidence
+from leadline.stats.observations import CELL, BoolArray, Column, Failures, FloatArray, GroupKey, IntArray, Observations
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,10 @@ class DocumentShares:
     document: IntArray
     group: IntArray
     amount: FloatArray
+    weight: FloatArray
+    """Of the document in the mean."""
+    squares: FloatArray
+    """The sum of the squared weights of its samples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,10 @@ class GroupMeans:
     degrees: FloatArray
     n: IntArray
     n_clusters: IntArray
+    unit: BoolArray
+    """Whether all scores of a group lie between 0 and 1."""
+    binary: BoolArray
+    """Whether all are 0 or 1."""
     parts: VarianceParts
 
     def carried_degrees(self, j: int, known: float = 0.0) -> float:
@@ -101,18 +109,27 @@ def marginals(data: Observations, by: Sequence[Column], *, failures: Failures = 
     zeros = groups.means
     if data.failed.any():
         zeros = _sums(code, row_weights(data, code) * data.counted("zero").value, len(keys))
-    cells = _distinct(code, data.code(CELL), len(keys))
-    shared = len(np.unique(counted.cluster)) < len(counted)
-    unit = bool(np.all((counted.value >= 0) & (counted.value <= 1)))
-    made = []
-    for j, key in enumerate(keys):
-        if cells[j] == 1:
-            cell = counted.take(mine == j)
-            estimate = mean_interval(cell.value.tolist(), cell.cluster.tolist())
+    made = zip(keys, _evidence_of_groups(counted, mine, groups), done, failed, zeros, strict=True)
+    return [
+        Marginal(key, evidence.estimate(), int(answered), int(missed), float(zero))
+        for key, evidence, answered, missed, zero in made
+    ]
+
+
+def evidence_by(data: Observations, by: Sequence[Column]) -> list[tuple[GroupKey, Evidence]]:
+    """What the interval of every marginal is made of; only rows with a value."""
+    keys, code = data.codes(by)
+    return list(zip(keys, _evidence_of_groups(data, code, group_means(data, code, len(keys))), strict=True))
+
+
+def _evidence_of_groups(data: Observations, code: IntArray, groups: GroupMeans) -> Iterator[Evidence]:
+    cells = _distinct(code, data.code(CELL), len(groups.means))
+    for j, count in enumerate(cells.tolist()):
+        if count <= 1:
+            cell = data.take(code == j)
+            yield cell_evidence(cell.value.tolist(), cell.cluster.tolist())
         else:
-            estimate = estimate_of(groups, j, unit=unit, shared=shared)
-        made.append(Marginal(key, estimate, int(done[j]), int(failed[j]), float(zeros[j])))
-    return made
+            yield evidence_of(groups, j)
 
 
 def group_means(data: Observations, group: IntArray, count: int) -> GroupMeans:
@@ -121,9 +138,10 @@ def group_means(data: Observations, group: IntArray, count: int) -> GroupMeans:
     means = np.full(count, np.nan)
     if n == 0:
         empty = np.zeros(count, dtype=np.int64)
-        nothing = DocumentShares(empty[:0], empty[:0], np.zeros(0))
+        nothing = DocumentShares(empty[:0], empty[:0], np.zeros(0), np.zeros(0), np.zeros(0))
         parts = VarianceParts(empty[:0], np.zeros(0), np.zeros(0), np.zeros(0))
-        return GroupMeans(means, np.zeros(count), nothing, np.zeros(count), np.zeros(count), empty, empty, parts)
+        zeros, scale = np.zeros(count), np.ones(count, dtype=np.bool_)
+        return GroupMeans(means, zeros, nothing, zeros, zeros, empty, empty, scale, scale, parts)
     _, task = np.unique(data.task, return_inverse=True)
     _, cluster = np.unique(data.cluster, return_inverse=True)
     cell = _pairs(group, data.code(CELL))
@@ -134,7 +152,8 @@ def group_means(data: Observations, group: IntArray, count: int) -> GroupMeans:
     residual = _residuals(data, group, stratum, cluster, means)
     error = weight * residual
     degrees, n_clusters = _degrees(group, stratum, cluster, count)
-    shares = _shares(cluster, group, error)
+    shares = _shares(cluster, group, error, weight)
+    value = data.value
     return GroupMeans(
         means=means,
         variances=_sums(shares.group, shares.amount**2, count),
@@ -143,6 +162,8 @@ def group_means(data: Observations, group: IntArray, count: int) -> GroupMeans:
         degrees=degrees,
         n=np.bincount(group, minlength=count),
         n_clusters=n_clusters,
+        unit=_sums(group, ((value < 0) | (value > 1)).astype(np.float64), count) == 0,
+        binary=_sums(group, ((value != 0) & (value != 1)).astype(np.float64), count) == 0,
         parts=_variance_parts(data, shares, weight, group, stratum, cluster),
     )
 
@@ -209,24 +230,29 @@ def row_weights(data: Observations, group: IntArray) -> FloatArray:
     return _weights(group, data.code(("task",)), _pairs(group, data.code(CELL)))
 
 
-def estimate_of(groups: GroupMeans, j: int, *, unit: bool, shared: bool = False) -> Estimate:
-    """One group's mean with its interval; `unit` when scores lie between 0 and 1, `shared` when a document serves
-    several samples."""
-    n, clusters = int(groups.n[j]), int(groups.n_clusters[j])
-    if n == 0:
-        return mean_interval([], [])
-    mean, degrees = float(groups.means[j]), float(groups.degrees[j])
-    if degrees < 1:
-        whole = (0.0, 1.0) if unit else (-np.inf, np.inf)
-        return Estimate(mean, Interval(*whole, CONFIDENCE, "one document"), n, clusters)
-    variance = float(groups.variances[j])
-    if unit:
-        scatter = float(groups.row_variances[j]) * n if shared else None
-        interval = effective_wilson(mean, variance, clusters, degrees, scatter)
-    else:
-        half = t_quantile(CONFIDENCE, degrees) * float(np.sqrt(variance))
-        interval = Interval(mean - half, mean + half, CONFIDENCE, "t over documents")
-    return Estimate(mean, interval, n, clusters)
+def estimate_of(groups: GroupMeans, j: int) -> Estimate:
+    """One group's mean with its interval."""
+    return evidence_of(groups, j).estimate()
+
+
+def evidence_of(groups: GroupMeans, j: int) -> Evidence:
+    """What the interval of one group's mean is made of."""
+    mine = groups.shares.group == j
+    weights, squares = groups.shares.weight[mine], groups.shares.squares[mine]
+    mean, rows = float(groups.means[j]), float(groups.row_variances[j])
+    # What an answer scatters about its cell, as samples of equal weight would.
+    worth = answers_worth(mean, rows / float(squares.sum())) if rows > 1e-12 else 1.0
+    return Evidence(
+        mean=mean,
+        variance=float(groups.variances[j]),
+        degrees=float(groups.degrees[j]),
+        n=int(groups.n[j]),
+        n_clusters=int(groups.n_clusters[j]),
+        documents=Documents(groups.shares.amount[mine] / weights, weights, worth * weights**2 / squares),
+        unit=bool(groups.unit[j]),
+        binary=bool(groups.binary[j]),
+        one_cell=False,
+    )
 
 
 def _weights(group: IntArray, task: IntArray, cell: IntArray) -> FloatArray:
@@ -260,10 +286,11 @@ def _residuals(
     return np.where(alone, data.value - means[group], (data.value - centre[stratum]) * scale)
 
 
-def _shares(document: IntArray, group: IntArray, error: FloatArray) -> DocumentShares:
+def _shares(document: IntArray, group: IntArray, error: FloatArray, weight: FloatArray) -> DocumentShares:
     base = int(group.max()) + 1
     kept, at = np.unique(document * base + group, return_inverse=True)
-    return DocumentShares(kept // base, kept % base, _sums(at, error, len(kept)))
+    amount, mass, squares = (_sums(at, column, len(kept)) for column in (error, weight, weight**2))
+    return DocumentShares(kept // base, kept % base, amount, mass, squares)
 
 
 def _variance_parts(
@@ -328,5 +355,5 @@ def _compact(code: IntArray | FloatArray) -> IntArray:
 
 def _distinct(outer: IntArray, inner: IntArray, count: int = 0) -> IntArray:
     """How many different inner codes each outer code meets."""
-    base = int(inner.max()) + 1
+    base = int(inner.max(initial=0)) + 1
     return np.bincount(np.unique(outer * base + inner) // base, minlength=count)

@@ -15,8 +15,8 @@ import numpy as np
 from leadline.core.errors import UsageError
 from leadline.core.format import format_length
 from leadline.stats.intervals import Estimate
-from leadline.stats.marginals import GroupMeans, estimate_of, length_means, marginals, overall_means
-from leadline.stats.observations import FloatArray, IntArray, Observations, parts_by_category, parts_by_task
+from leadline.stats.marginals import DocumentShares, GroupMeans, estimate_of, length_means, marginals, overall_means
+from leadline.stats.observations import FloatArray, Observations, parts_by_category, parts_by_task
 
 # --- RULER's averages: the mean, and two means weighted towards long or short prompts
 #
@@ -53,9 +53,7 @@ def ruler_average_estimate(data: Observations) -> RulerAverages[Estimate]:
     if len(lengths) == 1:
         return RulerAverages(*[marginals(counted, ("length",))[0].estimate] * 3)
     whole = overall_means(counted)
-    unit = bool(np.all((counted.value >= 0) & (counted.value <= 1)))
-    shared = len(np.unique(counted.cluster)) < len(counted)
-    made = [estimate_of(_weighted(groups, w, whole), 0, unit=unit, shared=shared) for w in _weights(len(lengths))]
+    made = [estimate_of(_weighted(groups, w, whole), 0) for w in _weights(len(lengths))]
     return RulerAverages(*(replace(one, n=int(whole.n[0]), n_clusters=int(whole.n_clusters[0])) for one in made))
 
 
@@ -65,20 +63,21 @@ def _weights(count: int) -> tuple[FloatArray, FloatArray, FloatArray]:
 
 
 def _weighted(groups: GroupMeans, weights: FloatArray, whole: GroupMeans) -> GroupMeans:
-    """The weighted mean as one group, of as many samples and documents as a plain mean would need to vary as much."""
-
-    def worth(counts: IntArray) -> float:
-        return 1 / float(weights**2 @ (1 / counts))
-
-    samples, documents = worth(groups.n), min(worth(groups.n_clusters), float(whole.n_clusters[0]))
+    """The weighted mean of lengths as one group; a document that serves several lengths is one."""
+    shares, at = groups.shares, weights[groups.shares.group]
+    document = np.unique(shares.document)
+    amount, weight, squares = (
+        np.bincount(shares.document, weights=column)[document].astype(np.float64)
+        for column in (at * shares.amount, at * shares.weight, at**2 * shares.squares)
+    )
+    one = DocumentShares(document, np.zeros_like(document), amount, weight, squares)
     return replace(
         whole,
         means=np.array([round(float(weights @ groups.means), 12)]),  # weights add up to nearly 1
         variances=np.array([weights @ groups.covariance @ weights]),
+        shares=one,
         row_variances=np.array([weights**2 @ groups.row_variances]),
         degrees=np.maximum(whole.degrees, 1.0),
-        n=np.array([round(samples)]),
-        n_clusters=np.array([round(documents)]),
     )
 
 
