@@ -17,7 +17,8 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import typer
 
-from leadline.console.output import BudgetOption, PricesOption, TierOption, warn
+from leadline.console.model_names import resolve_model
+from leadline.console.output import BudgetOption, PricesOption, TierOption, say, warn
 from leadline.core import registry
 from leadline.core.contracts import Task
 from leadline.core.errors import UnknownName, UsageError
@@ -84,8 +85,8 @@ class RunOptions:
     model: Annotated[
         str | None,
         typer.Option(
-            help="PROVIDER:NAME?key=value&key=value, such as hf:FOLDER or "
-            "openai:NAME?base_url=http://127.0.0.1:8000/v1; see `leadline models`.",
+            help="A server's address (http://127.0.0.1:8000), a checkpoint's folder, a name on the hub (org/name), or "
+            "PROVIDER:NAME?key=value&key=value; see `leadline models`.",
             metavar="MODEL",
             show_default=False,
         ),
@@ -194,6 +195,8 @@ def spec_of(flags: RunOptions) -> Spec:
     if "model" not in values:
         what = "this spec has a list of models, and one model is needed here" if models else "no model given"
         raise UsageError(what, fix="add --model, for example --model sim:perfect; see `leadline models`")
+    if flags.model is not None:
+        values["model"] = resolve_model(flags.model, say)
     if flags.thinking:
         [setting] = thinking_settings(flags.thinking)[:1]
         values["model"] = with_thinking(str(values["model"]), setting)

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from leadline.console.model_names import resolve_model
 from leadline.console.output import echo, print_json, print_table, say, warn
 from leadline.console.progress import ProgressListener
 from leadline.core import registry
@@ -201,6 +202,7 @@ def _name_of(task: str | Mapping[str, Any]) -> str:
 def _sides(
     base: str, candidate: str, given: dict[str, Any], out: Path, serve_base: str, serve_candidate: str
 ) -> tuple[Side, Side]:
+    base, candidate = (text if is_run(text) else resolve_model(text, say) for text in (base, candidate))
     finished = next((text for text in (base, candidate) if is_run(text)), None)
     if finished is not None and not (is_run(base) and is_run(candidate)):
         spec = read_manifest(Path(finished)).spec  # the other side is asked what this one was

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from leadline.console.model_names import resolve_model
 from leadline.console.output import print_json, say
 from leadline.console.progress import ProgressListener, SanitisingConsole
 from leadline.core.contracts import Model
@@ -62,7 +63,7 @@ def doctor(
     choose_checks(check or ())
     tokens = parse_length(longest) if longest else None
     with ProgressListener() as listener, reporting_waits(listener):
-        opened = _open_for_checks(model, timeout)
+        opened = _open_for_checks(resolve_model(model, say), timeout)
         try:
             checkup = examine(
                 opened,

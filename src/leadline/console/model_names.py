@@ -1,0 +1,107 @@
+"""What people type for a model, as a full model string: an address, a folder, or a name on the hub.
+
+http://127.0.0.1:8000     openai:NAME?base_url=http://127.0.0.1:8000/v1, with the name that the server lists
+path/to/checkpoint        hf:path/to/checkpoint
+org/name                  hf:org/name
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+from leadline.core.errors import ServerError, UsageError
+from leadline.core.format import sanitise
+
+LIST_SECONDS = 10.0
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+def resolve_model(text: str, say: Callable[[str], None] = lambda line: None) -> str:
+    """The model string; `say` is told what was found where it was not written out."""
+    if text.startswith(("http://", "https://")):
+        resolved = _at_address(text)
+    elif ":" in text.partition("?")[0]:
+        return text
+    else:
+        resolved = _local_or_hub(text)
+    say(f"model: {resolved}")
+    return resolved
+
+
+def _at_address(text: str) -> str:
+    parts = urlsplit(text)
+    address = urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/"), "", ""))
+    bases = [address] if address.endswith("/v1") else [f"{address}/v1", address]
+    names: list[str] = []
+    for base in bases:
+        names = _listed(base)
+        if names:
+            break
+    options = f"&{parts.query}" if parts.query else ""
+    if not names:
+        raise ServerError(
+            "no OpenAI-compatible server lists its models there",
+            where=f"GET {bases[0]}/models",
+            fix="start the server, check the port, or write openai:NAME?base_url=URL",
+        )
+    if len(names) > 1:
+        choices = "; ".join(f"openai:{name}?base_url={base}" for name in names[:6])
+        raise UsageError(f"the server has {len(names)} models", where=base, fix=f"name one of them: {choices}")
+    return f"openai:{names[0]}?base_url={base}{options}"
+
+
+def _listed(base: str) -> list[str]:
+    """The names of GET base/models; none where it does not answer in that form."""
+    try:
+        with urllib.request.urlopen(f"{base}/models", timeout=LIST_SECONDS) as reply:
+            entries = json.loads(reply.read(1 << 20))["data"]
+        return [sanitise(str(entry["id"]), 200) for entry in entries if entry.get("id")]
+    except urllib.error.HTTPError as error:
+        if error.code in (401, 403):
+            raise UsageError(
+                "the server wants a key before it lists its models",
+                where=f"GET {base}/models",
+                fix=f"set OPENAI_API_KEY and write openai:NAME?base_url={base}",
+            ) from None
+        return []
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return []
+
+
+def _local_or_hub(text: str) -> str:
+    name, mark, options = text.partition("?")
+    folder, tail = Path(name).expanduser(), f"{mark}{options}"
+    is_model = (folder / "config.json").is_file()
+    written_as_path = name.startswith((".", "/", "~"))
+    if folder.suffix == ".gguf" and folder.is_file():
+        raise UsageError(
+            "a GGUF file is read by a server",
+            where=text,
+            fix=f"start `llama-server -m {name}` and give its address: --model http://127.0.0.1:8080",
+        )
+    if is_model and _HUB_NAME.fullmatch(name) and not written_as_path:
+        raise UsageError(
+            "this is a folder here and may be a name on the hub",
+            where=text,
+            fix=f"write hf:./{name}{tail} for the folder, or remove it and write hf:{name}{tail} for the hub",
+        )
+    if is_model:
+        return f"hf:{name}{tail}"
+    if folder.exists():
+        raise UsageError(
+            "this folder has no config.json", where=text, fix="name the folder of a transformers checkpoint"
+        )
+    if _HUB_NAME.fullmatch(name) and not written_as_path:
+        return f"hf:{name}{tail}"
+    raise UsageError(
+        f"{text!r} is not a model",
+        where="--model",
+        fix="give a server's address (http://127.0.0.1:8000), a checkpoint's folder, a name on the hub (org/name), or "
+        "PROVIDER:NAME?key=value such as sim:perfect",
+    )
