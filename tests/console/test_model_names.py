@@ -68,7 +68,7 @@ def test_folders_and_names_on_the_hub_are_transformers_models(tmp_path: Path, mo
     assert resolve_model("HuggingFaceTB/SmolLM2-135M") == "hf:HuggingFaceTB/SmolLM2-135M"
     assert resolve_model("sim:perfect?window=8k") == "sim:perfect?window=8k"
     for text, fix in (("org/name", "hf:./org/name"), ("weights.gguf", "llama-server"), ("./empty", "checkpoint"),
-                      ("gpt-4o", "address of a server")):  # fmt: skip
+                      ("gpt-4o", "server's address")):  # fmt: skip
         with pytest.raises(UsageError) as error:
             resolve_model(text)
         assert fix in error.value.fix
