@@ -142,7 +142,8 @@ FLAT = np.ones((8, 11))
 def test_a_map_of_no_known_shape_gets_no_name(name: str) -> None:
     rng = RNG(7)
     called = [diagnose(planted(OTHER_MAPS[name], 5, rng), permutations=100).kind for _ in range(12)]
-    assert sum(kind not in ("irregular", "mixed") for kind in called) == 0
+    slopes = {"a corner": "rises with depth", "end worse": "falls with depth"}  # true of them, if not all of it
+    assert set(called) <= {"irregular", "mixed", slopes.get(name, "mixed")}
 
 
 @pytest.mark.parametrize(
@@ -175,6 +176,67 @@ def test_a_decay_is_described_by_the_curve_that_was_fitted() -> None:
     assert made.kind == "smooth decay"
     assert made.findings[0].statistic["to"] == pytest.approx(0.6, abs=0.08)
     assert "halves" not in sentence(made)
+
+
+SIX = 1024 * 2 ** np.arange(6)
+
+
+def drawn_map(scores: np.ndarray, samples: int, rng: np.random.Generator) -> Diagnosis:
+    depths = np.linspace(0, 1, scores.shape[1])
+    return diagnose(planted(scores, samples, rng, lengths=SIX, depths=depths), permutations=100)
+
+
+def odd_maps(depths: int, rng: np.random.Generator) -> dict[str, tuple[np.ndarray, set[str]]]:
+    """Maps that have no falling shape and no window, and what may be said of each."""
+    depth, octave = np.linspace(0, 1, depths)[None, :], np.arange(6)[:, None]
+    flat, low, high = np.ones((6, depths)), rng.uniform(0, 0.3), rng.uniform(0.8, 1)
+    holes = 0.97 * flat
+    for _ in range(rng.integers(1, 4)):
+        holes[rng.integers(6), rng.integers(depths)] = 0
+    nothing = {"irregular", "mixed"}
+    return {
+        "one bad length": (np.where(octave == rng.integers(1, 5), low, 0.97) * flat, nothing),
+        "rising ramp": ((low + (high - low) * depth) * flat, nothing | {"rises with depth"}),
+        "falling ramp": ((high + (low - high) * depth) * flat, nothing | {"falls with depth"}),
+        "checkerboard": (np.where((octave + np.arange(depths)[None, :]) % 2 == 0, 0.95, 0.1), nothing),
+        "dead cells": (holes, nothing),
+    }
+
+
+def test_a_hole_is_no_cliff_and_a_slope_over_depth_no_window() -> None:
+    """At the default design: five depths, three samples."""
+    rng, wrong = RNG(21), {}
+    for _ in range(8):
+        for name, (scores, allowed) in odd_maps(5, rng).items():
+            wrong[name] = wrong.get(name, 0) + (drawn_map(scores, 3, rng).kind not in allowed)
+    assert sum(wrong.values()) <= 2, wrong
+
+
+def test_slopes_and_lost_cells_are_said_in_words() -> None:
+    depth = np.linspace(0, 1, 5)[None, :] * np.ones((6, 1))
+    assert sentence(drawn_map(0.1 + 0.85 * depth, 10, RNG(0))).startswith("scores rise with depth: fitted ")
+    assert sentence(drawn_map(0.95 - 0.85 * depth, 10, RNG(0))).startswith("scores fall with depth: fitted ")
+    lost = np.full((6, 5), 1.0)
+    lost[2, 3] = 0
+    assert "lowest at 4k at depth 75% (0)" in sentence(drawn_map(lost, 5, RNG(0)))
+
+
+def test_a_decay_does_not_say_where_it_halves_beyond_what_was_measured() -> None:
+    scores = 0.98 / (1 + np.exp(0.7 * (np.arange(6)[:, None] - 6.6))) * np.ones((1, 5))
+    made = drawn_map(scores, 30, RNG(0))
+    assert made.kind == "smooth decay"
+    assert made.findings[0].statistic["middle"] > SIX[-1]
+    assert "halves" not in sentence(made)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("depths", "samples"), [(5, 3), (5, 10), (11, 5)])
+def test_odd_maps_are_seldom_called_something_they_are_not(depths: int, samples: int) -> None:
+    rng, runs, wrong = RNG(22), 60, {}
+    for _ in range(runs):
+        for name, (scores, allowed) in odd_maps(depths, rng).items():
+            wrong[name] = wrong.get(name, 0) + (drawn_map(scores, samples, rng).kind not in allowed)
+    assert max(wrong.values()) <= 0.05 * runs, wrong
 
 
 # --- smoothing ----------------------------------------------------------------------------------

@@ -107,6 +107,8 @@ def format_finding(found: MapFinding, diagnosis: Diagnosis, *, mean: float | Non
         ends += f" to {100 * numbers['to']:.0f} at {format_tokens(numbers['longest'])}"
         if "middle" not in numbers or "floor" in numbers:
             return f"smooth decay: {ends} ({weight})"
+        if not numbers["shortest"] <= numbers["middle"] <= numbers["longest"]:  # nothing was measured there
+            return f"smooth decay: {ends} ({weight})"
         return (
             f"smooth decay: {ends}; it halves at {format_tokens(numbers['middle'])} and takes "
             f"{numbers['octaves_90_to_10']:.1f} doublings of length to fall from nine tenths to one tenth ({weight})"
@@ -121,6 +123,18 @@ def format_finding(found: MapFinding, diagnosis: Diagnosis, *, mean: float | Non
         return (
             f"mixed: {first} (weight {numbers['first']:.2f}) or {second} ({numbers['second']:.2f}); "
             "more samples would tell"
+        )
+    return _format_depth(found, weight)
+
+
+def _format_depth(found: MapFinding, weight: str) -> str:
+    """A slope over depth, or a window at one end."""
+    numbers = found.statistic
+    if found.kind in ("rises with depth", "falls with depth"):
+        start, end = 100 * numbers["at_start"], 100 * numbers["at_end"]
+        way = "rise" if found.kind == "rises with depth" else "fall"
+        return (
+            f"scores {way} with depth: fitted {start:.0f} at the start of the document, {end:.0f} at its end ({weight})"
         )
     side = "end" if found.kind == "recency only" else "start"
     inside = f"{100 * numbers['inside']:.0f} within {format_tokens(numbers['window'])} tokens of the {side}"
@@ -139,9 +153,10 @@ def _format_healthy(found: MapFinding, diagnosis: Diagnosis, mean: str, *, below
 
 def _format_irregular(diagnosis: Diagnosis, mean: str) -> str:
     parts = [
-        f"{format_tokens(length)} ({100 * score:.0f})"
-        if length is not None
-        else f"depth {depth:.0%} ({100 * score:.0f})"
+        " at ".join(
+            ([] if length is None else [format_tokens(length)]) + ([] if depth is None else [f"depth {depth:.0%}"])
+        )
+        + f" ({100 * score:.0f})"
         for length, depth, score in diagnosis.behind
     ]
     where = f": lowest at {format_list(parts)}" if parts else "; no single length or depth falls behind"

@@ -1,11 +1,12 @@
 """What shape a length x depth map has, and the numbers that describe it.
 
-Seven shapes are fitted to the counts and weighed by BIC: of two that explain the map equally well, the simpler one
+Ten shapes are fitted to the counts and weighed by BIC: of two that explain the map equally well, the simpler one
 wins. Shapes that mean the same get one label (a decay within one step of the grid is a cliff), and their weights are
 added. BIC only compares shapes with one another, so the winner must also fit: if rows, columns or cells are further
 from it than chance explains, the map is called irregular, and the lengths and depths that fall behind are named. The U
 over depth also has its own test, by shuffling depths within each length. When no label carries 80 % of the weight the
-map is called mixed. `leadline.results.verdict` turns findings into sentences.
+map is called mixed. Where scores rise again at longer lengths no falling shape is named, and where a window in tokens
+cannot be told from a slope over relative depth, the slope is. `leadline.results.verdict` turns findings into sentences.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ import numpy as np
 
 from leadline.core.errors import UsageError
 from leadline.core.seeds import bulk_rng
-from leadline.stats.effective import RULER_THRESHOLD
+from leadline.stats.effective import RULER_THRESHOLD, isotonic_decreasing
 from leadline.stats.intervals import wilson
 from leadline.stats.marginals import length_means
 from leadline.stats.observations import FloatArray, Observations
 from leadline.stats.surfaces import (
+    MOST_HOLES,
     PARAMETERS,
     SHAPES,
     Fit,
@@ -31,6 +33,7 @@ from leadline.stats.surfaces import (
     depth_bands,
     fit,
     gradual_likelihood,
+    likelihood,
     surface_of,
     with_depth,
 )
@@ -42,12 +45,21 @@ MapLabel = Literal[
     "lost in the middle",
     "recency only",
     "primacy only",
+    "rises with depth",
+    "falls with depth",
     "noise",
     "mixed",
     "irregular",
 ]
-VERSION = 2
-"""Of the statistic. 2: a shape must fit before it is named, and a decay may end on a floor."""
+VERSION = 3
+"""Of the statistic. 2: a shape must fit before it is named, and a decay may end on a floor. 3: slopes over relative
+depth and lost cells have shapes of their own, and falling shapes need a falling curve."""
+FALLING: frozenset[MapLabel] = frozenset({"cliff", "smooth decay", "recency only", "primacy only"})
+"""Shapes whose scores do not rise with length."""
+RISE_ERROR = 0.002
+"""The chance that a curve that falls is taken for one that rises again."""
+WINDOWS: Mapping[MapLabel, MapLabel] = {"recency only": "rises with depth", "primacy only": "falls with depth"}
+"""What is said of a window in tokens that may as well be a slope over relative depth."""
 HEALTHY = RULER_THRESHOLD
 """The score that every part of a map must reach to be called healthy."""
 SURE = 0.8
@@ -104,16 +116,24 @@ def diagnose(data: Observations, *, permutations: int = 2000) -> Diagnosis:
     for shape in sorted(fits, key=lambda shape: -weights[shape]):
         by_kind.setdefault(_kind(fits[shape], surface, contrast), []).append(shape)
     share = {kind: sum(weights[shape] for shape in shapes) for kind, shapes in by_kind.items()}
+    for window, slope in WINDOWS.items():
+        if window in share and slope in share and _may_be_slope(fits, by_kind[window], by_kind[slope], design_effect):
+            share[slope] += share.pop(window)
     ranked = sorted(share, key=lambda kind: -share[kind])
     if ranked[0] == "cliff" and "smooth decay" in share and _may_be_gradual(fits, surface, design_effect):
         ranked = ["cliff", "smooth decay", *(kind for kind in ranked[1:] if kind != "smooth decay")]
         share |= {"cliff": GRADUAL_SHARE, "smooth decay": 1 - GRADUAL_SHARE}
+    rises = bool(FALLING & set(ranked[:2])) and _rises_again(surface, design_effect)
     fitting = [
-        kind for kind in ranked[:2] if kind != "irregular" and _fits(fits[by_kind[kind][0]], surface, design_effect)
+        kind
+        for kind in ranked[:2]
+        if kind != "irregular"
+        and not (rises and kind in FALLING)
+        and _fits(fits[by_kind[kind][0]], surface, design_effect)
     ]
-    if not fitting or (ranked[0] not in fitting and share[ranked[0]] >= SURE):
+    if not fitting or (ranked[0] not in fitting and share[ranked[0]] >= SURE) or (rises and ranked[0] in FALLING):
         seen = {"mean": float(surface.total.sum() / surface.n.sum())}
-        behind = _behind(surface, design_effect)
+        behind = _lost_cells(fits, weights, surface) or _behind(surface, design_effect)
         return Diagnosis("irregular", (MapFinding("irregular", seen),), weights, int(surface.n.sum()), behind)
     findings = [
         _finding(kind, fits, by_kind[kind], share[kind], surface, contrast, design_effect) for kind in ranked[:2]
@@ -154,6 +174,10 @@ def _possible(shape: ShapeFamily, surface: Surface) -> bool:
         return bool(lengths >= 4)
     if shape in ("last", "first"):
         return bool(depths >= 2)
+    if shape == "holes":
+        return bool(surface.n.size > 2 * MOST_HOLES)
+    if shape == "tilt":
+        return bool(lengths >= 2 and depths >= 3)
     return shape == "constant" or bool(depths >= 3)
 
 
@@ -185,11 +209,12 @@ def _kind(found: Fit, surface: Surface, contrast: Contrast | None) -> MapLabel:
         return "healthy"
     if found.shape == "constant" or float(np.ptp(found.predicted)) < SLIGHT:
         return "healthy" if mean >= HEALTHY else "noise"
-    if found.shape == "last":
-        return "recency only"
-    if found.shape == "first":
-        return "primacy only"
+    named: dict[ShapeFamily, MapLabel] = {"last": "recency only", "first": "primacy only", "holes": "irregular"}
+    if found.shape in named:
+        return named[found.shape]
     by_length = found.predicted.mean(axis=1)
+    if found.shape in ("ramp", "tilt"):
+        return _slope_kind(found, float(by_length[-1] - by_length[0]))
     if found.shape == "bump" and by_length[-1] - by_length[0] >= SLIGHT:
         return "irregular"  # a score that rises with length has no name
     if found.shape == "bump" and found.details["dip"] > 0 and contrast is not None and contrast.p < 0.05:
@@ -203,6 +228,15 @@ def _kind(found: Fit, surface: Surface, contrast: Contrast | None) -> MapLabel:
     return "cliff" if steep else "smooth decay"
 
 
+def _slope_kind(found: Fit, change_with_length: float) -> MapLabel:
+    change = found.details["at_end"] - found.details["at_start"]
+    if change_with_length >= SLIGHT:
+        return "irregular"
+    if abs(change) < SLIGHT:
+        return "smooth decay"
+    return "rises with depth" if change > 0 else "falls with depth"
+
+
 def _may_be_gradual(fits: Mapping[ShapeFamily, Fit], surface: Surface, design_effect: float) -> bool:
     """Whether a fall to part of the score may as well be a gradual one: it cannot be distinguished from a decay
     over two steps of the grid or more. BIC alone would name the simpler of the two."""
@@ -211,6 +245,34 @@ def _may_be_gradual(fits: Mapping[ShapeFamily, Fit], surface: Surface, design_ef
         return False
     gradual = gradual_likelihood(surface, 2 * float(np.median(np.diff(surface.octaves))))
     return (step.log_likelihood - gradual) / design_effect < 1.92  # a 95 % likelihood interval
+
+
+def _may_be_slope(
+    fits: Mapping[ShapeFamily, Fit], windows: list[ShapeFamily], slopes: list[ShapeFamily], design_effect: float
+) -> bool:
+    """Whether a window in tokens explains the map hardly better than a slope over relative depth: by less than 20 to 1.
+    That scores change with depth is true of both."""
+    window, slope = (max(fits[shape].log_likelihood for shape in shapes) for shapes in (windows, slopes))
+    return bool((window - slope) / design_effect < np.log(20))
+
+
+def _rises_again(surface: Surface, design_effect: float) -> bool:
+    """Whether scores by length are further from every falling curve than chance explains: a hole is no cliff."""
+    n = surface.n.sum(axis=1)
+    asked = n > 0
+    n, total = n[asked], surface.total.sum(axis=1)[asked]
+
+    def misfit(totals: FloatArray) -> FloatArray:
+        """Twice the log-likelihood that the best falling curve lacks, one row a map."""
+        scores = totals / n
+        falling = np.clip(isotonic_decreasing(scores, n), 1e-9, 1 - 1e-9)
+        best = likelihood(totals, np.broadcast_to(n, totals.shape), np.clip(scores, 1e-9, 1 - 1e-9))
+        return 2 * np.sum(best - likelihood(totals, np.broadcast_to(n, totals.shape), falling), axis=1)
+
+    seen = float(misfit(total[None, :])[0]) / design_effect
+    curve = np.clip(isotonic_decreasing((total / n)[None, :], n)[0], 0.005, 0.995)
+    drawn = bulk_rng(0, "rises again").binomial(np.round(n).astype(np.int64), curve, size=(MISFIT_DRAWS, len(n)))
+    return bool((1 + np.sum(misfit(drawn.astype(np.float64)) >= seen)) / (MISFIT_DRAWS + 1) <= RISE_ERROR)
 
 
 def _fits(found: Fit, surface: Surface, design_effect: float) -> bool:
@@ -243,6 +305,17 @@ def _fits(found: Fit, surface: Surface, design_effect: float) -> bool:
     )
     rarer = np.sum(distances(drawn) >= distances(surface.total) / design_effect, axis=0)
     return bool(3 * (1 + rarer.min()) / (MISFIT_DRAWS + 1) > MISFIT_ERROR)
+
+
+def _lost_cells(
+    fits: Mapping[ShapeFamily, Fit], weights: Mapping[ShapeFamily, float], surface: Surface
+) -> tuple[tuple[int | None, float | None, float], ...]:
+    """The cells that are lost on a map that is good elsewhere, if that explains it best."""
+    if max(weights, key=lambda shape: weights[shape]) != "holes":
+        return ()
+    predicted = fits["holes"].predicted
+    lost = np.argwhere((predicted < predicted.max() - 0.5) & (predicted.max() >= HEALTHY))
+    return tuple((int(surface.lengths[i]), float(surface.depths[j]), float(predicted[i, j])) for i, j in lost)
 
 
 def _behind(surface: Surface, design_effect: float) -> tuple[tuple[int | None, float | None, float], ...]:
@@ -323,4 +396,4 @@ def _mixed(ranked: list[MapLabel], share: Mapping[MapLabel, float]) -> MapFindin
 
 
 def _about_depth(findings: list[MapFinding]) -> bool:
-    return any(f.kind in ("lost in the middle", "recency only", "primacy only") for f in findings)
+    return any(f.kind in ("lost in the middle", *WINDOWS, *WINDOWS.values()) for f in findings)

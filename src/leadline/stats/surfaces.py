@@ -7,6 +7,9 @@
     bump        a logistic curve over log2 length, lower in the middle depths, more so at long lengths
     last        one score within a number of tokens of the end, another further away
     first       one score within a number of tokens of the start, another further in
+    ramp        a logistic curve over relative depth, the same at every length
+    tilt        the same, and over log2 length
+    holes       one score everywhere but in one to three cells
 
 A fractional score counts as that part of a success. `fit` returns the log-likelihood, the parameters, and what the
 shape would predict for every cell.
@@ -24,8 +27,19 @@ import scipy  # loads its parts when they are first used
 
 from leadline.stats.observations import BoolArray, FloatArray, IntArray, Observations
 
-ShapeFamily = Literal["constant", "step", "decay", "floor", "bump", "last", "first"]
-SHAPES: tuple[ShapeFamily, ...] = ("constant", "step", "decay", "floor", "bump", "last", "first")
+ShapeFamily = Literal["constant", "step", "decay", "floor", "bump", "last", "first", "ramp", "tilt", "holes"]
+SHAPES: tuple[ShapeFamily, ...] = (
+    "constant",
+    "step",
+    "decay",
+    "floor",
+    "bump",
+    "last",
+    "first",
+    "ramp",
+    "tilt",
+    "holes",
+)
 PARAMETERS: Mapping[ShapeFamily, int] = {
     "constant": 1,
     "step": 2,
@@ -34,8 +48,12 @@ PARAMETERS: Mapping[ShapeFamily, int] = {
     "bump": 4,
     "last": 2,
     "first": 2,
+    "ramp": 2,
+    "tilt": 3,
+    "holes": 1,
 }
-"""Free numbers of each shape, without the place of an edge, which is one of `Fit.places`."""
+"""Free numbers of each shape, without the place of an edge, which is one of `Fit.places`, and without holes."""
+MOST_HOLES = 3
 FLOORS = (0.15, 0.3, 0.45, 0.6, 0.75)
 """Of a decay, as shares of its ceiling."""
 _EDGE = 1e-3  # no cell is fitted closer to 0 or 1 than this
@@ -72,7 +90,7 @@ class Fit:
     log_likelihood: float
     predicted: FloatArray
     details: Mapping[str, float] = field(default_factory=dict)
-    places: int = 1
+    places: float = 1
     """Of how many places its edge was the best."""
     profile: FloatArray | None = None
     """For a step: the log-likelihood of a fall after each length but the last."""
@@ -110,6 +128,10 @@ def fit(surface: Surface, shape: ShapeFamily) -> Fit:
         return _decay(surface, shape)
     if shape == "bump":
         return _bump(surface)
+    if shape in ("ramp", "tilt"):
+        return _ramp(surface, shape)
+    if shape == "holes":
+        return _holes(surface)
     return _window(surface, shape, surface.to_end if shape == "last" else surface.to_start)
 
 
@@ -189,14 +211,54 @@ def gradual_likelihood(surface: Surface, least_octaves: float) -> float:
 
 
 def _bump(surface: Surface) -> Fit:
-    """Logistic regression by Newton's steps; a small ridge holds the weights where all scores are perfect."""
     octave = surface.octaves[:, None] - surface.octaves[0]
     middle = 1 - 4 * (surface.depths[None, :] - 0.5) ** 2
-    columns = [np.ones(surface.n.shape), octave + 0 * middle, middle + 0 * octave, middle * octave]
-    design = np.stack([c.ravel() for c in columns], axis=1)
+    predicted = _logistic(surface, [octave + 0 * middle, middle + 0 * octave, middle * octave])
+    edges, inner = depth_bands(surface.depths)
+    dip = float(np.mean(predicted[:, edges]) - np.mean(predicted[:, inner])) if edges.any() and inner.any() else 0.0
+    return _made(surface, "bump", predicted, {"dip": dip})
+
+
+def _ramp(surface: Surface, shape: ShapeFamily) -> Fit:
+    octave, depth = surface.octaves[:, None] - surface.octaves[0], surface.depths[None, :] - 0.5
+    columns = [depth + 0 * octave] if shape == "ramp" else [depth + 0 * octave, octave + 0 * depth]
+    predicted = _logistic(surface, columns)
+    first, last = float(predicted[:, 0].mean()), float(predicted[:, -1].mean())
+    # Either way, and with or without length: otherwise chance would tilt every third map of one score.
+    return replace(_made(surface, shape, predicted, {"at_start": first, "at_end": last}), places=6)
+
+
+def _holes(surface: Surface) -> Fit:
+    """The cells that lack most against all others, each with its own score: as many as BIC finds worth their price."""
     total, n = surface.total.ravel(), surface.n.ravel()
-    ridge = np.diag([0.01, 0.05, 0.05, 0.05])
-    weights = np.zeros(4)
+    samples, best, best_cost = float(n.sum()), None, np.inf
+    holes: list[int] = []
+    for _ in range(min(MOST_HOLES, len(n) - 1)):
+        rest = np.setdiff1d(np.arange(len(n)), holes)
+        level = _share(total[rest].sum(), n[rest].sum())
+        lacking = likelihood(total, n, _share(total, n)) - likelihood(total, n, np.full(len(n), level))
+        lower = np.where((total < n * level) & np.isin(np.arange(len(n)), rest), lacking, -np.inf)
+        holes.append(int(np.argmax(lower)))
+        rest = np.setdiff1d(rest, holes)
+        predicted = np.where(
+            np.isin(np.arange(len(n)), holes), _share(total, n), _share(total[rest].sum(), n[rest].sum())
+        )
+        # A hole costs its place among all cells and a score: both are in `places`, as the number of holes varies.
+        places = (len(n) * samples**0.5) ** len(holes)
+        found = replace(_made(surface, "holes", predicted.reshape(surface.n.shape), {}), places=places)
+        cost = 2 * np.log(places) - 2 * found.log_likelihood
+        if cost < best_cost:
+            best, best_cost = found, cost
+    assert best is not None
+    return best
+
+
+def _logistic(surface: Surface, columns: list[FloatArray]) -> FloatArray:
+    """Logistic regression by Newton's steps; a small ridge holds the weights where all scores are perfect."""
+    design = np.stack([np.ones(surface.n.size), *(column.ravel() for column in columns)], axis=1)
+    total, n = surface.total.ravel(), surface.n.ravel()
+    ridge = np.diag([0.01, *([0.05] * len(columns))])
+    weights = np.zeros(design.shape[1])
     for _ in range(25):
         share = scipy.special.expit(design @ weights)
         slope = design.T @ (total - n * share) - ridge @ weights
@@ -205,10 +267,7 @@ def _bump(surface: Surface) -> Fit:
         weights = weights + step * min(1.0, 4.0 / max(float(np.abs(step).max()), 1e-12))
         if np.abs(step).max() < 1e-6:
             break
-    predicted = np.clip(scipy.special.expit(design @ weights), _EDGE, 1 - _EDGE).reshape(surface.n.shape)
-    edges, inner = depth_bands(surface.depths)
-    dip = float(np.mean(predicted[:, edges]) - np.mean(predicted[:, inner])) if edges.any() and inner.any() else 0.0
-    return _made(surface, "bump", predicted, {"dip": dip})
+    return np.asarray(np.clip(scipy.special.expit(design @ weights), _EDGE, 1 - _EDGE).reshape(surface.n.shape))
 
 
 def depth_bands(depths: FloatArray) -> tuple[BoolArray, BoolArray]:
