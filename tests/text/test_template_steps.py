@@ -55,7 +55,7 @@ LARGE = {
     "the filter replace": "{% set a = 'x' * 100000 %}{{ a | replace('x', a) | length }}",
     "join": "{% set a = 'x' * 100000 %}{{ a.join(a) | length }}",
     "the filter join": "{{ range(9999) | join('x' * 999999) | length }}",
-    "doubling": "{% set n = namespace(t='x' * 1000) %}{% for i in range(60) %}{% set n.t = n.t ~ n.t %}{% endfor %}{{ n.t }}",
+    "doubling": "{% set n = namespace(t='x') %}{% for i in range(70) %}{% set n.t = n.t ~ n.t %}{% endfor %}{{ n.t }}",
     "doubling of lists": "{% set n = namespace(t=[1]) %}{% for i in range(60) %}{% set n.t = n.t + n.t %}{% endfor %}",
     "repeating": "{{ 'x' * 10**10 }}",
     "center": "{{ 'x'.center(10**11) }}",

@@ -8,11 +8,13 @@ rebinding), which is refused by the Host header.
 from __future__ import annotations
 
 import errno
+import re
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import uvicorn
 from starlette.applications import Starlette
@@ -80,11 +82,16 @@ HEADERS = {
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
+_HOST = re.compile(r"(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9_.-]+))(?::[0-9]{1,5})?")
+
+
 def host_name(header: str) -> str:
-    """`localhost` of `localhost:8321`, `::1` of `[::1]:8321`. The port is ignored: it differs behind a tunnel."""
-    if header.startswith("["):
-        return header[1:].partition("]")[0]
-    return header.rpartition(":")[0] if header.count(":") == 1 else header
+    """`localhost` of `localhost:8321`, `::1` of `[::1]:8321`. The port is ignored: it differs behind a tunnel. Empty
+    where the header is neither of the two forms."""
+    parsed = _HOST.fullmatch(header)
+    return (
+        (parsed["address"] or parsed["name"]).lower().rstrip(".") if parsed else header if _is_address(header) else ""
+    )
 
 
 class HostGuard:
@@ -121,15 +128,27 @@ class HostGuard:
     def _refusal(self, scope: Scope) -> PlainTextResponse | None:
         headers = Headers(scope=scope)
         if scope["method"] == "POST" and self._posts(scope["path"]):
-            origin = headers.get("origin", "").partition("://")[2]
-            if origin != headers.get("host") or headers.get("content-type") != "application/json":
+            if (
+                not _is_origin(headers.get("origin", ""), headers.get("host", ""))
+                or headers.get("content-type") != "application/json"
+            ):
                 return PlainTextResponse("Only the page of this server may write.\n", 403)
         elif scope["method"] not in ("GET", "HEAD"):
             return PlainTextResponse("This server is read-only.\n", 405, {"Allow": "GET, HEAD"})
-        name = host_name(headers.get("host", "")).lower()
+        hosts = headers.getlist("host")
+        name = host_name(hosts[0]) if len(hosts) == 1 else ""
         if name in self._names or (self._open and _is_address(name)):
             return None
         return PlainTextResponse("Unknown host name. Use the address that the server printed.\n", 403)
+
+
+def _is_origin(origin: str, host: str) -> bool:
+    """Whether a page of this host sent the request."""
+    try:
+        parsed = urlsplit(origin)
+    except ValueError:
+        return False
+    return parsed.scheme in ("http", "https") and bool(host) and parsed.netloc == host
 
 
 def _is_address(name: str) -> bool:

@@ -7,7 +7,9 @@ import json
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +17,7 @@ import pytest
 
 from leadline.features.dashboard.index import RunIndex
 from leadline.features.judges.labelling import LabelServer
-from leadline.features.judges.verdicts import COLUMNS, write_labels
+from leadline.features.judges.verdicts import COLUMNS, read_label_rows, write_labels
 from support.planted_runs import perfect, planted_records, write_run
 from support.served_runs import dashboard, get
 
@@ -39,12 +41,8 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def address(folder: Path) -> Iterator[str]:
-    server = LabelServer(folder, 0)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    yield server.address.rstrip("/")
-    server.stop()
-    thread.join(30)
+    with serving(folder) as found:
+        yield found
 
 
 def labels(folder: Path) -> list[str]:
@@ -80,6 +78,97 @@ def test_other_pages_cannot_label(folder: Path, address: str) -> None:
     assert post(address, {"row": 1, "label": "yes"}, **{"Content-Type": "text/plain"}) == 403
     assert post(address, {"row": 1, "label": "yes"}, Host="elsewhere.example") == 403
     assert labels(folder)[1] == ""
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[str]:
+    server = LabelServer(folder, 0)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    try:
+        yield server.address.rstrip("/")
+    finally:
+        server.stop()
+        thread.join(30)
+
+
+def edit(folder: Path, change: Callable[[list[dict[str, str]]], list[dict[str, str]]]) -> None:
+    """What a spreadsheet does: reads the file alone, and saves it whole."""
+    with (folder / "labels.csv").open(newline="") as opened:
+        rows = list(csv.DictReader(opened))
+    with (folder / "labels.csv").open("w", newline="") as opened:
+        writer = csv.DictWriter(opened, COLUMNS)
+        writer.writeheader()
+        writer.writerows(change(rows))
+
+
+def kept(folder: Path) -> dict[str, str]:
+    return {row["id"]: row["label"] for row in read_label_rows(folder / "labels.csv")}
+
+
+def test_two_pages_at_once_lose_no_label(folder: Path) -> None:
+    with serving(folder) as first, serving(folder) as second, ThreadPoolExecutor(8) as pool:
+        calls = [(first if n % 2 else second, {"row": n % 5, "label": ("yes", "no")[n % 3 % 2]}) for n in range(40)]
+        assert set(pool.map(lambda call: post(*call), calls)) == {200}
+        assert [post(page, {"row": n, "label": "partial"}) for n, page in enumerate((first, second) * 2)] == [200] * 4
+    assert kept(folder) == {"0": "partial", "1": "partial", "2": "partial", "3": "partial", "4": kept(folder)["4"]}
+    assert kept(folder)["4"]
+    assert len((folder / "labels.jsonl").read_text().splitlines()) == 44
+
+
+def test_an_editor_that_saves_an_older_file_takes_no_label_away_and_its_own_labels_count(
+    folder: Path, address: str
+) -> None:
+    before = (folder / "labels.csv").read_bytes()
+    assert post(address, {"row": 1, "label": "yes"}) == 200
+    assert post(address, {"row": 0, "label": "yes"}) == 200
+    (folder / "labels.csv").write_bytes(before)  # saved by an editor that was opened before
+    edit(folder, lambda rows: [row | ({"label": "partial"} if row["id"] == "3" else {}) for row in rows])
+    assert post(address, {"row": 2, "label": "no"}) == 200
+    expected = {"0": "yes", "1": "yes", "2": "no", "3": "partial", "4": ""}
+    assert kept(folder) == expected
+    assert labels(folder) == list(expected.values())
+    edit(folder, lambda rows: [row | ({"label": "partial"} if row["id"] == "1" else {}) for row in rows])
+    assert kept(folder)["1"] == "partial"  # by hand, after the page: the newest wins
+
+
+def test_a_label_goes_to_its_answer_when_rows_were_moved_or_removed_by_hand(folder: Path, address: str) -> None:
+    with urllib.request.urlopen(f"{address}/rows") as reply:
+        assert json.load(reply)[3]["question"] == "Question 3?"
+    edit(folder, lambda rows: [row for row in reversed(rows) if row["id"] != "2"])
+    assert post(address, {"row": 3, "label": "yes"}) == 200
+    assert post(address, {"row": 2, "label": "yes"}) == 400
+    assert kept(folder) == {"4": "", "3": "yes", "1": "", "0": "no"}
+
+
+def test_the_page_needs_the_token_of_its_address(folder: Path, address: str) -> None:
+    origin, _, token = address.rpartition("/")
+    assert len(token) >= 20
+    assert post(origin, {"row": 1, "label": "yes"}) == 404
+    assert post(f"{origin}/{token[:-1]}x", {"row": 1, "label": "yes"}) == 404
+    assert get(origin, "/").status == 404
+    assert get(origin, "/rows").status == 404
+    assert labels(folder)[1] == ""
+
+
+def test_a_torn_line_of_the_log_is_cut_off(folder: Path, address: str) -> None:
+    assert post(address, {"row": 1, "label": "yes"}) == 200
+    with (folder / "labels.jsonl").open("ab") as file:
+        file.write(b'{"id": "2", "answer')  # a kill in the middle of a write
+    assert post(address, {"row": 3, "label": "no"}) == 200
+    lines = (folder / "labels.jsonl").read_text().splitlines()
+    assert [json.loads(line)["id"] for line in lines] == ["1", "3"]
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1:1@elsewhere.example", "elsewhere.example:80:127.0.0.1", "127.0.0.1.elsewhere.example", "[::1", "",
+     "a b", "localhost:x", "localhost/elsewhere.example", "localhost:80:90"],
+)  # fmt: skip
+def test_a_host_header_that_only_resembles_this_machine_is_refused(address: str, host: str) -> None:
+    origin, _, token = address.rpartition("/")
+    assert get(origin, f"/{token}/rows", host=host).status in (400, 403)
+    assert get(origin, f"/{token}/rows", host="LOCALHOST:99").status == 200
 
 
 def test_no_verdict_reaches_the_page(address: str) -> None:

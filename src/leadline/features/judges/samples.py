@@ -35,6 +35,8 @@ from leadline.features.judges.rubric import Rubric, load_rubric
 from leadline.features.judges.verdicts import (
     LABELS,
     LabelStrata,
+    label_key,
+    labels_locked,
     read_draw,
     read_label_rows,
     read_verdicts,
@@ -303,8 +305,6 @@ def write_label_draw(folder: Path, rubric: Rubric, count: int, *, trust: bool = 
         )
     answers = AnswersToJudge(folder, read_manifest(folder), rubric, trust=trust)
     records = {record.cell.key: record for record in answers.records}
-    path = folder / LABELS
-    kept = {(row["id"], row.get("answer_digest", "")): row for row in (read_label_rows(path) if path.exists() else [])}
     rows = []
     for key in drawn.keys:
         record, sample = records[key], answers.sample(records[key])
@@ -316,11 +316,14 @@ def write_label_draw(folder: Path, rubric: Rubric, count: int, *, trust: bool = 
             "answer": sample.answer,
             "answer_digest": answer_digest(record),
         }
-        old = kept.pop((key, row["answer_digest"]), {})
-        rows.append(row | {"label": old.get("label", "")})
-    labelled = [row for row in kept.values() if row.get("label")]
-    write_labels(folder, [*rows, *({k: row.get(k, "") for k in rows[0]} for row in labelled)])
-    write_draw(folder, drawn.draw)
+        rows.append(row)
+    with labels_locked(folder):
+        path = folder / LABELS
+        kept = {label_key(row): row for row in (read_label_rows(path) if path.exists() else [])}
+        rows = [row | {"label": kept.pop(label_key(row), {}).get("label", "")} for row in rows]
+        labelled = [row for row in kept.values() if row.get("label")]
+        write_labels(folder, [*rows, *({k: row.get(k, "") for k in rows[0]} for row in labelled)])
+        write_draw(folder, drawn.draw)
     return len(rows)
 
 

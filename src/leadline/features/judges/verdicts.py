@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import csv
 import io
+import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from leadline.core.errors import StoreError, UsageError
-from leadline.core.files import MAX_FIELD, read_inside
+from leadline.core.files import MAX_FIELD, exclusive, read_inside
 from leadline.core.seeds import digest
 from leadline.core.types import Cell
 from leadline.store.files import AppendFile, Lock, replace_file
@@ -26,6 +28,8 @@ from leadline.store.runs import DecodeError, encode, encode_pretty
 VERDICTS = "verdicts.jsonl"
 VERDICTS_LOCK = "verdicts.lock"
 LABELS = "labels.csv"
+LABEL_LOG = "labels.jsonl"
+"""Every label given on a page, in order: what was acknowledged stays, whatever happens to labels.csv."""
 DRAW = "labels.draw.json"
 MAX_VERDICT_BYTES = 1 << 30
 RULE = "rule"
@@ -162,6 +166,85 @@ class LabelStrata(msgspec.Struct, frozen=True):
     """From the key of a sample to its stratum."""
 
 
+LabelKey = tuple[str, str]
+"""The id of a sample and the digest of its answer."""
+
+
+class GivenLabel(msgspec.Struct, frozen=True):
+    """A label given on a page, a line of labels.jsonl."""
+
+    id: str
+    answer_digest: str
+    label: str
+    before: str
+    """The label that it replaced, which an editor that was opened earlier may still save."""
+
+
+def label_key(row: Mapping[str, str]) -> LabelKey:
+    return row["id"], row.get("answer_digest", "")
+
+
+@contextmanager
+def labels_locked(folder: Path) -> Iterator[None]:
+    """Held while labels are read and written, by one process and thread at a time; others wait."""
+    with _label_guard, exclusive(folder):
+        yield
+
+
+_label_guard = threading.Lock()
+"""A lock of a folder holds between processes and between opened files; this one makes threads wait in turn."""
+
+
+def add_label(folder: Path, key: LabelKey, label: str) -> list[dict[str, str]]:
+    """Saves a label: appended to labels.jsonl first, then put into labels.csv. Returns the rows. KeyError if labels.csv
+    has no such row."""
+    with labels_locked(folder):
+        rows = read_label_rows(folder / LABELS)
+        row = next((row for row in rows if label_key(row) == key), None)
+        if row is None:
+            raise KeyError(key)
+        log = AppendFile(folder / LABEL_LOG)
+        try:
+            log.cut(_whole_lines(folder / LABEL_LOG))
+            log.append(encode(GivenLabel(*key, label, row.get("label", ""))))
+        finally:
+            log.close()  # synced: the label is acknowledged after this
+        row["label"] = label
+        write_labels(folder, rows)
+        return rows
+
+
+def _whole_lines(path: Path) -> int:
+    """Bytes up to the end of the last whole line."""
+    return read_inside(path).rfind(b"\n") + 1
+
+
+def given_labels(folder: Path) -> dict[LabelKey, GivenLabel]:
+    """The newest label of every answer that was labelled on a page."""
+    try:
+        lines = read_inside(folder / LABEL_LOG).split(b"\n")
+    except OSError:
+        return {}
+    newest: dict[LabelKey, GivenLabel] = {}
+    for line in lines:
+        try:
+            given = _label_decoder.decode(line)
+        except DecodeError:
+            continue
+        newest[given.id, given.answer_digest] = given
+    return newest
+
+
+_label_decoder = msgspec.json.Decoder(GivenLabel)
+
+
+def _newest_label(written: str, given: GivenLabel | None) -> str:
+    """Of the label in the file and that of a page. A file saved by an editor that was opened before the page's label
+    has the label before it, or none; any other label was written by hand later."""
+    stale = given is not None and written in ("", given.before)
+    return given.label if given is not None and stale else written
+
+
 def write_labels(folder: Path, rows: Sequence[Mapping[str, str]]) -> Path:
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, COLUMNS)
@@ -173,7 +256,8 @@ def write_labels(folder: Path, rows: Sequence[Mapping[str, str]]) -> Path:
 
 
 def read_label_rows(path: Path) -> list[dict[str, str]]:
-    """The rows of a file of labels. `id` and `label` are needed, other columns may be missing."""
+    """The rows of a file of labels, each with its newest label, of the file or of a page. `id` and `label` are needed,
+    other columns may be missing."""
     try:
         text = (read_inside(path) if path.name == LABELS else path.read_bytes()).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -185,7 +269,9 @@ def read_label_rows(path: Path) -> list[dict[str, str]]:
         raise UsageError(
             "a file of labels needs the columns id and label", where=str(path), fix="write one with --label 40"
         )
-    return [{k: v or "" for k, v in row.items() if k is not None} for row in reader]
+    rows = [{k: v or "" for k, v in row.items() if k is not None} for row in reader]
+    given = given_labels(path.parent) if path.name == LABELS else {}
+    return [row | {"label": _newest_label(row["label"], given.get(label_key(row)))} for row in rows]
 
 
 def parse_label(text: str, where: str) -> float | None:
