@@ -108,7 +108,7 @@ def test_json_is_the_only_output_on_stdout(say: Say) -> None:
     said = say(*RUN, "--lengths", "1k", "--json", "--out", "here")
     found = json.loads(said.out)
     assert (found["folder"], found["planned"], found["done"], found["failed"]) == ("here", 3, 3, 0)
-    assert found["receipts"] == {"ok": 3, "wrong": 0, "absent": 0, "worst": 0}
+    assert found["receipts"] == {"equal": 3, "different": 0, "not_given": 0, "largest_difference": 0}
     assert found["classes"] == {"correct": 3}
     assert found["report"]["lengths"][0]["mean"] == 1.0
     assert "run: here" in said.err

@@ -45,11 +45,7 @@ def summary(run: Run) -> dict[str, Any]:
         "completion_tokens": totals.completion_tokens,
         **_money_values(run),
         **({"served_by": dict(totals.served_by)} if totals.served_by else {}),
-        "receipts": {
-            "equal": totals.receipts.equal,
-            "different": totals.receipts.different,
-            "not_given": totals.receipts.not_given,
-        },
+        "receipts": _receipt_values(run),
         "lengths": [
             {
                 "task": task,
@@ -176,6 +172,16 @@ def suite_values(found: SuiteSummary, *, intervals: bool = True) -> dict[str, An
     }
 
 
+def _receipt_values(run: Run) -> dict[str, int]:
+    """The model's own token counts beside ours, in the words of terminal and page."""
+    return {
+        "equal": run.receipts.equal,
+        "different": run.receipts.different,
+        "not_given": run.receipts.not_given,
+        "largest_difference": run.receipts.largest_difference,
+    }
+
+
 def _money_values(run: Run) -> dict[str, Any]:
     """Nothing without prices."""
     model = {"money": run.money, "currency": run.tariff.currency, "prices": run.tariff.origin} if run.tariff else {}
@@ -184,7 +190,7 @@ def _money_values(run: Run) -> dict[str, Any]:
 
 def totals_values(run: Run) -> dict[str, Any]:
     """The counts of a run as plain values."""
-    totals, receipts = run.totals, run.receipts
+    totals = run.totals
     return {
         "folder": str(run.folder),
         "planned": totals.planned,
@@ -196,12 +202,7 @@ def totals_values(run: Run) -> dict[str, Any]:
         "classes": dict(totals.classes),
         "failures": dict(totals.failures),
         "messages": totals.messages,
-        "receipts": {
-            "ok": receipts.equal,
-            "wrong": receipts.different,
-            "absent": receipts.not_given,
-            "worst": receipts.largest_difference,
-        },
+        "receipts": _receipt_values(run),
         "prompt_tokens": totals.prompt_tokens,
         "completion_tokens": totals.completion_tokens,
         "cache": totals.cache.values(),
