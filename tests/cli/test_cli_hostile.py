@@ -145,7 +145,7 @@ def test_values_that_no_run_can_have_are_refused_at_once(say: Say) -> None:
 def test_a_run_with_more_workers_than_the_process_may_have_uses_fewer_and_says_so(
     kind: int, limit: int, tmp_path: Path
 ) -> None:
-    with FakeServer(Faults(delay_seconds=0.05)) as server:
+    with FakeServer(Faults(delay_seconds=0.05), sockets=True) as server:
         model = f"openai:fake?base_url={server.base_url}&tokenizer=bytes&api=completions"
         words = ["--lengths", "1k", "--depths", "2", "--samples", "128", "--workers", "256", "--set", "haystack=noise"]
         code, out, err = call(

@@ -70,7 +70,7 @@ def test_a_secure_far_server_is_asked_through_a_tunnel(proxy: list[tuple[str, st
 
 
 def test_this_machine_and_excepted_names_are_asked_directly(proxy: list[tuple[str, str, str]]) -> None:
-    with FakeServer() as server:
+    with FakeServer(sockets=True) as server:
         client = HttpClient(server.base_url, timeout=5)
         assert client.get(f"{client.base_url}/models").status == 200
     with pytest.raises(RequestFailed):
@@ -79,7 +79,7 @@ def test_this_machine_and_excepted_names_are_asked_directly(proxy: list[tuple[st
 
 
 def test_a_connection_is_kept_between_requests() -> None:
-    with FakeServer() as server:
+    with FakeServer(sockets=True) as server:
         client = HttpClient(server.base_url, timeout=5)
         for _ in range(5):
             client.get(f"{client.base_url}/models")
@@ -87,7 +87,7 @@ def test_a_connection_is_kept_between_requests() -> None:
 
 
 def test_threads_that_come_and_go_leave_their_connections_to_others() -> None:
-    with FakeServer(Faults(delay_seconds=0.05)) as server:
+    with FakeServer(Faults(delay_seconds=0.05), sockets=True) as server:
         client = HttpClient(server.base_url, timeout=5)
         body = b'{"messages": [{"role": "user", "content": "x"}]}'
         for _ in range(5):
@@ -119,7 +119,7 @@ def test_certificates_are_read_once_for_all_connections(monkeypatch: pytest.Monk
 
 
 def test_the_rest_of_a_broken_answer_is_never_read_as_the_next() -> None:
-    with FakeServer(Faults(drop_midway=1.0)) as server:
+    with FakeServer(Faults(drop_midway=1.0), sockets=True) as server:
         client = HttpClient(server.base_url, timeout=5)
         body = b'{"messages": [{"role": "user", "content": "x"}]}'
         with pytest.raises(RequestFailed, match="closed after"):

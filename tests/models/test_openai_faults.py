@@ -18,7 +18,7 @@ from support.openai_documents import document_for, open_model
 
 @pytest.fixture
 def server() -> Iterator[FakeServer]:
-    with FakeServer(kind="vllm", window=100_000, keep_bodies=True) as running:
+    with FakeServer(kind="vllm", window=100_000, keep_bodies=True, sockets=True) as running:
         yield running
 
 

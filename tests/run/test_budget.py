@@ -37,7 +37,7 @@ tiers.batch = {factor = 0.5}
 
 @pytest.fixture
 def server() -> Iterator[FakeServer]:
-    with FakeServer(kind="vllm", window=8192, faults=Faults(delay_seconds=0.005)) as running:
+    with FakeServer(kind="vllm", window=8192, faults=Faults(delay_seconds=0.005), sockets=True) as running:
         yield running
 
 
@@ -45,7 +45,7 @@ def words(server: FakeServer, tmp_path: Path, command: str = "run") -> list[str]
     (tmp_path / "prices.toml").write_text(PRICES)
     return [
         command, "niah", "--set", "keys=1", "--model", f"openai:fake?base_url={server.base_url}&tokenizer=bytes",
-        "--lengths", "1000,2000", "--depths", "3", "--samples", "4", "--no-figure",
+        "--lengths", "1000,2000", "--depths", "3", "--samples", "4", *(["--no-figure"] if command == "run" else []),
         "--set", f"haystack={write_haystack(tmp_path)}", "--out", str(tmp_path / "run"),
         "--prices", str(tmp_path / "prices.toml"),
     ]  # fmt: skip
@@ -315,7 +315,7 @@ def test_judging_later_stops_before_its_budget_is_exceeded_and_continues_with_a_
 def test_a_plan_counts_judges_against_the_budget(
     say: Say, server: FakeServer, judge: FakeServer, tmp_path: Path
 ) -> None:
-    asked = ["plan", *judged_words(server, judge, tmp_path)[1:]]
+    asked = ["plan", *(word for word in judged_words(server, judge, tmp_path)[1:] if word != "--no-figure")]
     found = json.loads(say(*asked, "--json").out)
     judges = sum(one["money"] for one in found["judges"].values())
     assert judges > 1

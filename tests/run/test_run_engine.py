@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from leadline.core.drafts import Draft
-from leadline.core.errors import LengthError, OtherRunError, RunStopped
+from leadline.core.errors import LengthError, OtherRunError, RunStopped, SourceError
 from leadline.core.records import Completion, Failure, Record
 from leadline.core.spec import Spec, make_spec
 from leadline.core.types import Document, Probe
@@ -233,12 +233,12 @@ def test_documents_before_one_that_cannot_be_built_are_asked(
 
     def picky(fitter: Fitter, draft: Draft) -> Document:
         if draft.questions[0].cell.sample == 4:
-            raise LengthError("this one cannot exist")
+            raise SourceError("this one cannot exist")
         return fit(fitter, draft)
 
     monkeypatch.setattr(Fitter, "fit", picky)
     for _ in range(2):
-        with pytest.raises(LengthError, match="this one cannot exist"):
+        with pytest.raises(SourceError, match="this one cannot exist"):
             measure(spec(lengths="1k", depths=3, samples=6, limits={"workers": 4}), tmp_path / "run")
         assert {r.cell.sample for r in read_records(tmp_path / "run")} <= {0, 1, 2, 3}
     assert {r.cell.sample for r in read_records(tmp_path / "run")} == {0, 1, 2, 3}

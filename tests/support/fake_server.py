@@ -1,11 +1,12 @@
-"""A small OpenAI-compatible server on a real loopback socket, with faults that can be switched on.
+"""A small OpenAI-compatible server with faults that can be switched on: a function in the place of a server, or with
+`sockets` a real one on a loopback socket, for tests of connections and of other processes.
 
     with FakeServer(faults=Faults(rate_429=0.1, drop=0.05), kind="vllm", window=8192) as server:
         ... openai:fake?base_url={server.base_url}&tokenizer=bytes ...
         server.completions                # every request for an answer: path, tokens, attempt, fault, time
         server.faults = Faults()          # switched while it runs
 
-`FakeServer` runs in a thread of this process; `FakeServerProcess` runs in a separate process, for measurements of the
+`FakeServer` answers in this process; `FakeServerProcess` runs in a separate process, for measurements of the
 client's CPU time and for tests that kill processes.
 
 Whether a request gets a fault depends on the bytes of its body and on how often they were sent before, never on time or
@@ -29,11 +30,13 @@ import time
 import urllib.request
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
+from leadline.models.openai.http import HttpReply, HttpRequest, RequestFailed, parse_retry_after, served_by
 from support.fake_faults import Faults, drawn, faulty
 from support.fake_http import Connection, Response, json_response
 from support.fake_kinds import BOS, MODEL, Kind, pages, refusal, rendered, text_of_tokens, text_to_tokenize
@@ -82,8 +85,13 @@ class FakeServer:
         keep_bodies: bool = False,
         api_key: str = "",
         port: int = 0,
+        sockets: bool = False,
     ) -> None:
         self.faults = faults
+        self._sockets = sockets
+        self._guard = threading.Lock()
+        self._contexts = ExitStack()
+        self._request = threading.local()
         self.answer = answer
         self.kind: Kind = kind
         self.window = window
@@ -101,10 +109,11 @@ class FakeServer:
         self._open: set[asyncio.Transport] = set()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
+        self._url = ""
 
     @property
     def base_url(self) -> str:
-        return f"http://127.0.0.1:{self._port}/v1"
+        return self._url or f"http://127.0.0.1:{self._port}/v1"
 
     @property
     def completions(self) -> list[Request]:
@@ -112,13 +121,45 @@ class FakeServer:
         return [r for r in self.requests if r.path.endswith("completions")]
 
     def __enter__(self) -> Self:
+        if not self._sockets:
+            self._url = self._contexts.enter_context(served_by(self._handle))
+            return self
         self._thread.start()
         self._ready.wait(10)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if not self._sockets:
+            self._contexts.close()
+            return
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(10)
+
+    def _handle(self, request: HttpRequest) -> HttpReply:
+        """The reply without a socket, in the thread that asks."""
+        self._request.timeout = request.timeout
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        try:
+            self._respond(request.method, request.path, headers, request.body or b"").send(None)
+        except StopIteration as ended:
+            response: Response | None = ended.value
+        if response is None:
+            raise RequestFailed("connection", "RemoteDisconnected: Remote end closed connection without response")
+        if response.announced is not None:
+            raise RequestFailed("connection", "the connection closed in the middle of the reply")
+        named = {"Content-Type": response.type, **response.headers}
+        retry_after = parse_retry_after(named.get("Retry-After"))
+        return HttpReply(response.status, response.body, response.type, retry_after, named.get("Location", ""), named)
+
+    async def _wait(self, seconds: float) -> None:
+        """Sleeps, without a socket until the client would give up."""
+        if self._sockets:
+            await asyncio.sleep(seconds)
+        elif seconds < self._request.timeout:
+            time.sleep(seconds)
+        else:
+            time.sleep(self._request.timeout)
+            raise RequestFailed("timeout", f"no answer within {self._request.timeout:g} seconds")
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -149,14 +190,16 @@ class FakeServer:
             return self._control(path, raw)
         if self.api_key and headers.get("authorization") != f"Bearer {self.api_key}":
             return json_response(401, {"error": {"message": "Incorrect API key provided", "code": "invalid_api_key"}})
-        if self.limited < self.faults.limited_first:
-            self.limited += 1
+        with self._guard:
+            is_limited = self.limited < self.faults.limited_first
+            self.limited += is_limited
+        if is_limited:
             return faulty("rate_429", self.faults, {})
         if path.endswith("completions") and method == "POST":
             return await self._answered(path, raw)
         self.requests.append(Request(path, at=time.time()))
         if path == "/tokenize":
-            await asyncio.sleep(self.faults.tokenize_seconds)
+            await self._wait(self.faults.tokenize_seconds)
             if self.faults.tokenize_status != 200:
                 return json_response(self.faults.tokenize_status, {"error": {"message": "loading the model"}})
         page = self._tool(path, json.loads(raw)) if method == "POST" else pages(self.kind, self.window).get(path)
@@ -177,20 +220,23 @@ class FakeServer:
 
     async def _answered(self, path: str, raw: bytes) -> Response | None:
         digest = hashlib.blake2b(raw, digest_size=12).hexdigest()
-        self._seen[digest] += 1
-        attempt = self._seen[digest]
+        with self._guard:
+            self._seen[digest] += 1
+            attempt = self._seen[digest]
         body = json.loads(raw)
         prompt = rendered(self.kind, body)
         fault = drawn(self.faults, path, digest, attempt)
         kept = body if self.keep_bodies else {}
         self.requests.append(Request(path, digest, self.count(prompt), attempt, fault, time.time(), kept))
-        self._in_flight += 1
-        self.peak_in_flight = max(self.peak_in_flight, self._in_flight)
+        with self._guard:
+            self._in_flight += 1
+            self.peak_in_flight = max(self.peak_in_flight, self._in_flight)
         try:
-            await asyncio.sleep(3600 if fault == "hang" else self.faults.delay_seconds)
+            await self._wait(3600 if fault == "hang" else self.faults.delay_seconds)
             response = self._completion(body, prompt, fault)
         finally:
-            self._in_flight -= 1
+            with self._guard:
+                self._in_flight -= 1
         closes = response is not None and self.faults.close_after_response
         return dataclasses.replace(response, then_close=True) if response is not None and closes else response
 
@@ -289,7 +335,7 @@ def main() -> None:
     parser.add_argument("--settings", default="{}", help="JSON: faults, kind, window, tokens, port")
     settings: dict[str, Any] = json.loads(parser.parse_args().settings)
     faults = Faults(**settings.pop("faults", {}))
-    with FakeServer(faults, ANSWERS[settings.pop("answers", "numbers")], **settings) as server:
+    with FakeServer(faults, ANSWERS[settings.pop("answers", "numbers")], sockets=True, **settings) as server:
         print(server.base_url, flush=True)
         sys.stdin.read()
 

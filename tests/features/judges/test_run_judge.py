@@ -167,13 +167,13 @@ def test_a_server_without_schemas_is_asked_without(run: Path) -> None:
 
 
 def test_a_judge_that_is_away_stops_the_grading_and_keeps_what_it_said(run: Path) -> None:
-    with FakeServer(answer=verdict_in) as server:
+    with FakeServer(answer=verdict_in, sockets=True) as server:
         name = served(server)
         judge_run(run, [name], floor=0)
     kept = (run / VERDICTS).read_bytes().splitlines(keepends=True)
     (run / VERDICTS).write_bytes(b"".join(kept[:-30]))
     port = int(name.partition("127.0.0.1:")[2].partition("/")[0])
-    silent = FakeServer(answer=lambda prompt: Reply(None if "The code of" in prompt else "ok"), port=port)
+    silent = FakeServer(answer=lambda prompt: Reply(None if "The code of" in prompt else "ok"), port=port, sockets=True)
     with silent, pytest.raises(RunStopped, match="in a row"):
         judge_run(run, [name], floor=0, limits=Limits(attempts=1, breaker=5, workers=1))
     assert (run / VERDICTS).read_bytes().startswith(b"".join(kept[:-30]))

@@ -3,6 +3,11 @@
 The standard library connects and parses replies; requests are written here. For many small requests the client takes
 half of urllib3's CPU time (docs/performance.md has both, and the share of a whole run). Retries are decided by the run,
 so each call sends exactly one request.
+
+`served_by` puts a Python function in the place of a server, for tests of your own and for ours:
+
+    with served_by(reply) as base_url:
+        leadline.measure(leadline.Spec(model=f"openai:fake?base_url={base_url}&tokenizer=bytes", ...))
 """
 
 from __future__ import annotations
@@ -20,11 +25,13 @@ import urllib.request
 import weakref
 import zlib
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from functools import cached_property
+from itertools import count
 from typing import Any, Literal, cast
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
@@ -70,6 +77,48 @@ class RequestFailed(Exception):
         self.fix = fix
 
 
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """A request as a function that takes the place of a server gets it."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str]
+    body: bytes | None
+    timeout: float
+    """Seconds until the client would give up; the function may raise RequestFailed("timeout", ...) for it."""
+
+    @property
+    def path(self) -> str:
+        """With its query."""
+        return _target(self.url)
+
+
+Handler = Callable[[HttpRequest], HttpReply]
+"""Called from any number of threads. It may raise RequestFailed, as a server that is away does."""
+
+_HANDLERS: dict[str, Handler] = {}
+"""By host."""
+_NUMBERS = count(1)
+
+
+@contextmanager
+def served_by(handler: Handler) -> Iterator[str]:
+    """A base URL whose requests a function answers, without a socket, for as long as the context lasts."""
+    host = f"in-process-{next(_NUMBERS)}.invalid"  # a name that no network has (RFC 2606)
+
+    def serve(request: HttpRequest) -> HttpReply:
+        if host not in _HANDLERS:
+            raise RequestFailed("connection", "the function in the place of this server has gone")
+        return handler(request)
+
+    _HANDLERS[host] = serve
+    try:
+        yield f"http://{host}/v1"
+    finally:
+        del _HANDLERS[host]
+
+
 class HttpClient:
     """Requests to one server, from any number of threads. Idle connections are shared between threads."""
 
@@ -88,6 +137,8 @@ class HttpClient:
         sent = {"Host": _ascii_host(self._url), "User-Agent": "leadline", "Accept": "application/json"}
         sent["Accept-Encoding"] = "identity"
         sent |= {**(_proxy_key(self._proxy) if self._forwarded else {}), **(headers or {})}
+        self._handler = _HANDLERS.get(self._url.hostname or "")
+        self._sent_headers = sent
         self._headers = "".join(f"{name}: {value}\r\n" for name, value in sent.items())
         self._idle: deque[socket.socket] = deque(maxlen=MAX_IDLE_CONNECTIONS)
         weakref.finalize(self, _close_all, self._idle)
@@ -105,8 +156,12 @@ class HttpClient:
 
     def send(self, method: str, url: str, body: bytes | None, *, timeout: float | None = None) -> HttpReply:
         """Send one request, once. Raises RequestFailed when no complete reply arrives within the timeout."""
+        seconds = self.timeout if timeout is None else timeout
         with waiting_for(lambda: f"{method} {url}"):
-            return self._exchange(method, url, body, self.timeout if timeout is None else timeout)
+            if self._handler is not None:
+                reply = self._handler(HttpRequest(method, url, self._sent_headers, body, seconds))
+                return replace(reply, body=redact_bytes(reply.body))
+            return self._exchange(method, url, body, seconds)
 
     def _exchange(self, method: str, url: str, body: bytes | None, seconds: float) -> HttpReply:
         deadline = time.monotonic() + seconds
