@@ -254,4 +254,5 @@ def test_a_server_ends_when_leadline_is_killed(server: tuple[str, str], tmp_path
     pid = int(parent.stdout.readline())
     parent.send_signal(signal.SIGKILL)
     parent.wait()
+    parent.stdout.close()
     assert gone(pid)
