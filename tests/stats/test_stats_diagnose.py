@@ -205,7 +205,8 @@ def odd_maps(depths: int, rng: np.random.Generator) -> dict[str, tuple[np.ndarra
 
 def test_a_hole_is_no_cliff_and_a_slope_over_depth_no_window() -> None:
     """At the default design: five depths, three samples."""
-    rng, wrong = RNG(21), {}
+    rng = RNG(21)
+    wrong: dict[str, int] = {}
     for _ in range(8):
         for name, (scores, allowed) in odd_maps(5, rng).items():
             wrong[name] = wrong.get(name, 0) + (drawn_map(scores, 3, rng).kind not in allowed)
@@ -232,7 +233,8 @@ def test_a_decay_does_not_say_where_it_halves_beyond_what_was_measured() -> None
 @pytest.mark.slow
 @pytest.mark.parametrize(("depths", "samples"), [(5, 3), (5, 10), (11, 5)])
 def test_odd_maps_are_seldom_called_something_they_are_not(depths: int, samples: int) -> None:
-    rng, runs, wrong = RNG(22), 60, {}
+    rng, runs = RNG(22), 60
+    wrong: dict[str, int] = {}
     for _ in range(runs):
         for name, (scores, allowed) in odd_maps(depths, rng).items():
             wrong[name] = wrong.get(name, 0) + (drawn_map(scores, samples, rng).kind not in allowed)

@@ -112,6 +112,8 @@ def task_verdicts(
         weakest = min(here, key=lambda s: s.by_length[longest].mean, default=None)
         if weakest and tally and weakest.by_length[longest].mean >= (tally.mean or 0.0):
             weakest = None
+        if weakest and sum(s.by_length[longest].mean == weakest.by_length[longest].mean for s in here) > 1:
+            weakest = None  # of several that tie none is the weakest
         found.append(
             TaskVerdict(
                 task,

@@ -281,9 +281,10 @@ def format_design_effect(run: Run) -> str:
     worth = format_count(max(1, round(answers_behind(evidence.mean, evidence.interval()))), "independent sample")
     unseen = ""
     if found.unseen is not None:
+        these = "this one" if found.documents == 1 else f"these {found.documents:,}"
         unseen = (
-            f" No haystack has only wrong answers; if up to {format_percent(found.unseen)}% of haystacks had, these "
-            f"{found.documents:,} could still have missed them: effective lengths allow for that, the intervals of "
+            f" No haystack has only wrong answers; if up to {format_percent(found.unseen)}% of haystacks had, "
+            f"{these} could still have missed them: effective lengths allow for that, the intervals of "
             "scores do not."
         )
     return f"{share}: {effect}; their intervals are those of about {worth}.{unseen}{_few_documents(run)}"

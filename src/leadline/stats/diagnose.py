@@ -267,7 +267,7 @@ def _rises_again(surface: Surface, design_effect: float) -> bool:
         scores = totals / n
         falling = np.clip(isotonic_decreasing(scores, n), 1e-9, 1 - 1e-9)
         best = likelihood(totals, np.broadcast_to(n, totals.shape), np.clip(scores, 1e-9, 1 - 1e-9))
-        return 2 * np.sum(best - likelihood(totals, np.broadcast_to(n, totals.shape), falling), axis=1)
+        return np.asarray(2 * np.sum(best - likelihood(totals, np.broadcast_to(n, totals.shape), falling), axis=1))
 
     seen = float(misfit(total[None, :])[0]) / design_effect
     curve = np.clip(isotonic_decreasing((total / n)[None, :], n)[0], 0.005, 0.995)

@@ -107,8 +107,8 @@ def corrected_mean(
     alone = _labels_alone(data, free)
     method = "control variate over documents"
     if bool(free[drawn].all()) and int(data.strata.max()) == 0:
-        # A judge that says little costs more than it tells, and labels that are all the same cannot show its errors: its
-        # mean is then not used.
+        # A judge that says little costs more than it tells, and labels that are all the same cannot show its errors:
+        # its mean is then not used.
         known = mean_interval(data.labels[drawn].tolist(), [c for c, mine in zip(clusters, drawn, strict=True) if mine])
         same = float(np.ptp(data.labels[drawn])) == 0
         if same or known.interval.half_width < (min(mean + half, 1.0) - max(mean - half, 0.0)) / 2:

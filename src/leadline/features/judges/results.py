@@ -187,7 +187,11 @@ def _judged(
         by_rule=Counter(s.rule.reason for s in ruled if s.rule is not None),
         sent=len(sent),
         judges=tuple(
-            judge_score([first], samples, [v for v in verdicts if v.identity == identity], labels, strata)
+            _with_own_name(
+                judge_score([first], samples, [v for v in verdicts if v.identity == identity], labels, strata),
+                identity,
+                [v.judge for v in names.values()].count(first.judge),
+            )
             for identity, first in names.items()
         ),
         panel=judge_score([names[i] for i in graders], samples, [], labels, strata) if len(graders) > 1 else None,
@@ -203,6 +207,11 @@ def _judged(
         labels=len(labels),
         human=mean_of([s for s in sent if s.key in labels], lambda s: labels[s.key]),
     )
+
+
+def _with_own_name(score: JudgeScore, identity: str, namesakes: int) -> JudgeScore:
+    """Judges of one name that are not the same, such as two versions of a rubric's prompt, show their identities."""
+    return replace(score, name=f"{score.name} ({identity[:6]})") if namesakes > 1 else score
 
 
 def judged_answers(verdicts: Sequence[JudgeVerdict], records: Mapping[str, Record]) -> list[JudgedAnswer]:
@@ -273,8 +282,9 @@ def _score(
         return float(median(sample.verdicts[i].value or 0.0 for i in identities))
 
     failed = sum(v.status == "failed" and not v.canary for v in verdicts)
-    # Rules alone are no result of a judge that did not answer.
-    chosen = {s.key for s in (*graded, *(ruled if graded or not failed else ()))}
+    # Rules alone are no result of a judge that graded nothing of what it was sent.
+    idle = not graded and (failed > 0 or len(ruled) < len(samples))
+    chosen = {s.key for s in (*graded, *(() if idle else ruled))}
     return JudgeScore(
         name=format_model(judges[0].judge) if len(judges) == 1 else PANEL,
         families=tuple(dict.fromkeys(family for judge in judges for family in judge.families)),
