@@ -16,8 +16,8 @@ from leadline.core.spec import make_spec
 from support.fake_server import FakeServer
 
 SOURCE = Path(leadline.__file__).parent
-ITS_OWN_PROCESS = {"cli/process.py", "report/charts/render.py"}
-"""The command line's process, and the process that draws figures."""
+ITS_OWN_PROCESS = {"cli/process.py", "report/charts/render.py", "text/template_process.py"}
+"""The command line's process, and the processes that draw figures and render templates."""
 
 
 def state() -> dict[str, object]:

@@ -1,6 +1,6 @@
 """Executing a run: every missing cell is built, asked, scored, classed and recorded.
 
-This module has the only thread pool. A worker takes a document and a probe, asks, and writes the record before it takes
+A worker (leadline.run.workers) takes a document and a probe, asks, and writes the record before it takes
 the next one, so only requests in flight can be lost. Recording and taking happen under one lock (`Queue.turn`), because
 workers that wait for a lock sleep, while workers that compete for the interpreter burn CPU time. The calling thread
 passes events on to the listener and syncs records to disk.
@@ -8,8 +8,6 @@ passes events on to the listener and syncs records to disk.
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
 from collections import deque
 from collections.abc import Sequence, Set
@@ -17,7 +15,6 @@ from functools import partial
 
 from leadline.core.contracts import Caching, Remote
 from leadline.core.errors import Interrupted, RunStopped, ServerError, UnreadableRecord
-from leadline.core.format import format_count
 from leadline.core.records import Completion, Failure, Record
 from leadline.core.types import Document
 from leadline.run.documents import PlannedDocument, cells_of, drafted, planned_documents
@@ -28,14 +25,10 @@ from leadline.run.queue import Queue, Work
 from leadline.run.recording import Recorder
 from leadline.run.retry import Asked, LogprobAdapter, Retrier
 from leadline.run.stopping import RESUME, Breaker, Stop, stopping_on_signals
+from leadline.run.workers import start_workers, within_file_limit
 from leadline.store.files import SYNC_SECONDS
 from leadline.store.run_prices import save_prices
 from leadline.store.runs import RunWriter
-
-if sys.platform == "win32":
-    resource = None
-else:
-    import resource
 
 NAMED_LINES = 5
 """Unreadable lines that are named when a run is resumed."""
@@ -115,14 +108,12 @@ class _Engine:
             )
         )
         workers = min(plan.at_once, len(self._missing))
-        if isinstance(plan.model, Remote) and (allowed := connections_allowed(workers)) < workers:
-            fewer = f"{format_count(allowed, 'worker')} instead of {workers}"
-            self._listen(Note(f"{fewer}: this process may open no more files (ulimit -n)"))
-            workers = allowed
+        if isinstance(plan.model, Remote):
+            workers = within_file_limit(workers, self._listen)
         if said := self._limit.describe(max(plan.spec.lengths), workers):
             self._listen(Note(said))
         try:
-            self._pump_events(self._start(workers))
+            self._pump_events(start_workers(self._work, workers, self._listen))
         except BaseException as error:  # a second Ctrl-C, an error of the listener
             self.stop.because(error)
             self._queue.close()
@@ -130,25 +121,6 @@ class _Engine:
         if self.stop.error is not None:
             raise self.stop.error
         self._compare_with_plan()
-
-    def _start(self, workers: int) -> list[threading.Thread]:
-        """As many workers as can be started; at least one."""
-        started: list[threading.Thread] = []
-        for number in range(workers):
-            # Daemon threads, so that a second Ctrl-C does not wait for them.
-            thread = threading.Thread(target=self._work, name=f"asker-{number}", daemon=True)
-            try:
-                thread.start()
-            except RuntimeError:  # no more threads
-                if not started:
-                    raise RunStopped(
-                        "no thread can be started", where="ulimit -u, ulimit -v", fix="allow more memory or processes"
-                    ) from None
-                fewer = f"{format_count(number, 'worker')} instead of {workers}"
-                self._listen(Note(f"{fewer}: no more threads (ulimit -u, ulimit -v)"))
-                break
-            started.append(thread)
-        return started
 
     def _compare_with_plan(self) -> None:
         """Planned against recorded, so that no run with missing samples looks finished."""
@@ -260,25 +232,3 @@ class _Engine:
 
     def _fix(self) -> str:
         return f"check the server, then run the same command again: it continues in {self._writer.folder}"
-
-
-FILES_KEPT_FREE = 16
-"""Files that may be open at the same time as the connections of workers: records, modules, a server's tokenizer."""
-
-
-def connections_allowed(wanted: int) -> int:
-    """How many of these connections this process may open; at least one. The limit itself is the process's own:
-    `leadline run` raises its own in leadline.cli.process."""
-    if resource is None:
-        return wanted
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return wanted
-    return max(1, min(wanted, soft - open_files() - FILES_KEPT_FREE))
-
-
-def open_files() -> int:
-    try:
-        return len(os.listdir("/dev/fd"))
-    except OSError:
-        return FILES_KEPT_FREE

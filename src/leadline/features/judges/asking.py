@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -48,6 +49,7 @@ from leadline.run.money import budget_of
 from leadline.run.plan import asked_at_once, open_model
 from leadline.run.retry import Asked, Retrier
 from leadline.run.stopping import RESUME, Breaker, Stop, stopping_on_signals
+from leadline.run.workers import start_workers, within_file_limit
 from leadline.store.files import SYNC_SECONDS
 from leadline.store.manifest import read_manifest
 from leadline.store.run_prices import save_prices
@@ -244,12 +246,11 @@ class _Grader:
         self._done = self._unparsed = self._failed = 0
         queue = iter(missing)
         workers = min(asked_at_once(self._judge.model, self._limits), len(missing))
-        threads = [threading.Thread(target=self._work, args=(queue,), daemon=True) for _ in range(workers)]
+        if self._is_remote:
+            workers = within_file_limit(workers, self._listen)
         where = f"{self._judge.name}, {phase}"
         with stopping_on_signals(self._stop, Interrupted("interrupted", where=where, fix=RESUME)):
-            for thread in threads:
-                thread.start()
-            for thread in threads:
+            for thread in start_workers(partial(self._work, queue), workers, self._listen):
                 while thread.is_alive():
                     thread.join(SYNC_SECONDS)
                     self._writer.sync()
