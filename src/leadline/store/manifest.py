@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -150,6 +150,14 @@ _Length = Annotated[int, msgspec.Meta(ge=1, le=MAX_LENGTH)]
 _Depth = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
+class _NamedTask(msgspec.Struct):
+    """A task of a spec."""
+
+    name: str
+    options: dict[str, Any] = {}
+    label: str = ""
+
+
 class _SpecValues(msgspec.Struct):
     """What readers of a manifest need to find in its spec."""
 
@@ -159,6 +167,7 @@ class _SpecValues(msgspec.Struct):
     model: str = ""
     reading: str = "fresh"
     until: str | None = ""
+    tasks: list[_NamedTask] = []
 
 
 class _TaskValues(msgspec.Struct):
@@ -170,10 +179,25 @@ class _TaskValues(msgspec.Struct):
     options: dict[str, Any] = {}
 
 
+class _FrameValues(msgspec.Struct):
+    """How the model wraps a turn."""
+
+    before: str = ""
+    after: str = ""
+    form: Literal["chat", "completion"] = "chat"
+    prefill: bool = False
+    fingerprint: str = ""
+    system: str = ""
+    extra_tokens: int = 0
+    turns: dict[str, Any] | None = None
+    no_turns: str = ""
+
+
 def _check_values(manifest: Manifest, where: str) -> None:
     """Raises unless the values that readers rely on have their types: a reader never has to check them again."""
     try:
         msgspec.convert(manifest.spec, _SpecValues)
+        msgspec.convert(manifest.frame, _FrameValues)
         for task in manifest.tasks.values():
             msgspec.convert(task, _TaskValues)
         if datetime.fromisoformat(manifest.created).year < 1970:

@@ -177,7 +177,7 @@ class _EvidenceFinder:
                 self._open(folder, manifest)
         except UntrustedFile:
             raise
-        except (LeadlineError, TypeError, KeyError) as error:
+        except (LeadlineError, TypeError, KeyError, ValueError, AttributeError) as error:
             result.notes.append(f"judges see no evidence: the tasks of this run cannot be opened again ({error})")
 
     def _open(self, folder: Path, manifest: Manifest) -> None:

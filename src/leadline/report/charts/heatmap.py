@@ -103,6 +103,7 @@ class CellSize:
     def fitting(cls, columns: int, rows: int, panels: int = 1, *, narrow: bool = False) -> CellSize:
         """For a figure with `panels` side by side."""
         room = (330 if narrow else 560) if panels == 1 else (360 if narrow else 960) / panels - 70
+        columns, rows = max(1, columns), max(1, rows)  # a run without an answer has none
         width = min(62.0, max(13.0, room / columns))
         height = min(24.0 if narrow else 31.0, max(8.0, (352 if panels == 1 else 190) / rows))
         return cls.exactly(columns, rows, width, height, narrow=narrow)
