@@ -355,3 +355,25 @@ def test_the_session_names_versions_and_no_folder_of_this_machine() -> None:
     assert made.command == "leadline run"
     assert {"numpy", "msgspec"} <= set(made.packages)
     assert os.fspath(Path.home()) not in made.command
+
+
+def test_what_a_killed_process_left_half_written_is_removed_when_the_run_is_opened_again(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with open_run(folder, manifest()):
+        pass
+    for name in (".manifest.json.4711", ".records.jsonl.12", ".rescoring.3"):
+        (folder / name).write_text("half")
+    (folder / ".notes.md").write_text("a file of the user")
+    with open_run(folder, manifest()):
+        pass
+    assert sorted(p.name for p in folder.iterdir() if p.name.startswith(".")) == [".notes.md"]
+
+
+def test_an_interrupted_replacement_leaves_no_file_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        replace_file(tmp_path / "manifest.json", b"{}")
+    assert list(tmp_path.iterdir()) == []

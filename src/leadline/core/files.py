@@ -228,8 +228,9 @@ def write_cache(file: Path, data: bytes) -> None:
                 part.write(_cache_head(data) + data)
                 part.flush()
                 Path(part.name).replace(file)
-            except OSError:
+            except BaseException:
                 Path(part.name).unlink(missing_ok=True)
+                raise
     except OSError:
         return
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import socket
 import stat
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from leadline.core.errors import LockedError, StoreError
@@ -30,6 +32,20 @@ def replace_file(path: Path, data: bytes) -> None:
     except OSError as error:
         draft.unlink(missing_ok=True)
         raise StoreError(f"cannot write {path.name}: {error.strerror}", where=str(path)) from None
+    except BaseException:  # Ctrl-C
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def remove_drafts(folder: Path) -> None:
+    """Removes what `replace_file` left in a folder when its process was killed. Call it with the lock held."""
+    for path in folder.glob(".*.[0-9]*"):
+        if _DRAFT.fullmatch(path.name) and not path.is_dir():
+            with suppress(OSError):
+                path.unlink()
+
+
+_DRAFT = re.compile(r"\.[\w.-]+\.(json|jsonl|csv|html|txt|toml)\.[0-9]+|\.rescoring\.[0-9]+")
 
 
 def _open_regular(path: Path, flags: int) -> int:

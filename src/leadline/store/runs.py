@@ -31,7 +31,7 @@ from leadline.core.files import open_inside
 from leadline.core.records import Record
 from leadline.core.secrets import holds_used, redact_values
 from leadline.core.types import Cell
-from leadline.store.files import LOCK, AppendFile, Lock, replace_file
+from leadline.store.files import LOCK, AppendFile, Lock, remove_drafts, replace_file
 from leadline.store.manifest import MANIFEST, Manifest, now, read_manifest, refuse_other_run
 
 _encoder = msgspec.json.Encoder()
@@ -257,6 +257,7 @@ def open_run(folder: Path, manifest: Manifest) -> RunWriter:
         ) from None
     lock = Lock(folder)
     try:
+        remove_drafts(folder)
         if (folder / MANIFEST).exists():
             _refuse_half_rescored(folder)
             there = read_manifest(folder)
