@@ -155,9 +155,7 @@ def test_a_folder_is_named_by_task_model_and_digest(values: dict[str, Any], name
     assert folder_name(made) == f"{name}-{made.digest[:8]}"
 
 
-def test_a_sweep_has_a_folder_without_brackets(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sweep_has_a_folder_without_brackets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     swept = spec(tasks=[{"name": "niah", "label": f"niah[keys={n}]", "keys": n} for n in (1, 2)])
     folder = measure(swept).folder

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -135,3 +136,12 @@ def test_essays_serve_as_a_haystack_where_they_are_at_hand() -> None:
         pytest.skip("the essays are not on this machine")
     made = document(needle(haystack=str(essays)), Cell("niah", 8192, 0.5, 0))
     assert len(made.prompt_ids(made.probes[0])) == 8192 - 64
+
+
+@pytest.mark.parametrize("options", [{}, {"pieces": 2}, {"hard": "near_miss"}], ids=str)
+def test_among_lines_of_code_a_needle_is_a_comment(options: dict[str, Any]) -> None:
+    made = document(needle(haystack="code", **options), Cell("niah", 3000, 0.5, 0))
+    lines = made.text.splitlines()
+    for fact in made.facts:
+        assert fact.text.startswith("# ")
+        assert any(line.strip() == fact.text for line in lines)

@@ -29,7 +29,8 @@ def one(task: Task, length: int = 6000, depth: float = 0.5, sample: int = 0) -> 
 @pytest.mark.parametrize("depth", [0.0, 0.5, 1.0])
 def test_the_answer_stands_at_its_depth_and_scores_1(task: Task, depth: float) -> None:
     document = one(task, depth=depth)
-    [probe], [fact] = document.probes, document.facts
+    [probe] = document.probes
+    [fact] = document.planted(probe)
     assert len(document.prompt_ids(probe)) == 6000 - probe.allowance
     assert fact.depth == pytest.approx(depth, abs=0.03)
     assert probe.targets[0] in fact.text

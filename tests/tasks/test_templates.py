@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from leadline.cli.main import run_command
 from leadline.console.options import RunOptions, spec_of
 from leadline.core import registry
 from leadline.core.contracts import Tokenizer
@@ -261,8 +262,6 @@ def test_an_exact_name_goes_before_a_pattern(tmp_path: Path) -> None:
 WRONG = [
     ('[vt]\nquestion = "\\nWhich hold {valeu}?"', "unknown placeholder 'valeu'", "did you mean 'value'"),
     ('[vt]\nquestion = "\\nWhich hold it?"', "the text lacks {value}", "add {value} to the text"),
-    ('[vt]\nquestion = "Which hold {value}?"', "must begin with white space", "line break"),
-    ('[vt]\ninstruction = "Read:"', "must end in white space", "line break"),
     ('[vt]\nfirst = "{name} = {value}\\n"', "no white space around it", "line breaks"),
     ('[vt]\nnext = "{name} = {other"', "not a template", "write {{ and }}"),
     ('[vt]\nnext = "{name.upper} = {other}"', "not a plain name", "{{ and }}"),
@@ -313,3 +312,33 @@ def test_a_file_and_the_number_of_a_wording_go_together(tmp_path: Path) -> None:
     assert isinstance(task, WordedTask)
     assert task.texts("instruction") == ("Read this.\n\n",)
     assert task.texts("needle") == (task.parts()["needle"].default[1],)
+
+
+# --- taken as it is ---
+
+
+def test_texts_without_white_space_beside_the_document_are_used_and_noted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text('[lines]\ninstruction = "Read this:"\nquestion = "Which one has {key}?"\nprefix = " It is: "\n')
+    command = ["build", "lines", "--tokenizer", "bytes", "--templates", str(path), "-o", str(tmp_path / "out.jsonl")]
+    assert run_command([*command, "--lengths", "2k", "--depths", "2", "--samples", "1"]) == 0
+    told = capsys.readouterr().err
+    assert "[lines], instruction: the document follows it without white space: 'Read this:'" in told
+    assert "[lines], question: it follows the document without white space" in told
+    for row in (tmp_path / "out.jsonl").read_text().splitlines():
+        built = json.loads(row)
+        prompt = built["prompt"] + built["answer_prefix"]
+        assert prompt.startswith("Read this:")
+        assert not prompt[len("Read this:")].isspace()
+        assert "Which one has " in prompt
+        assert prompt.endswith(" It is: ")
+
+
+@pytest.mark.parametrize("question", ["Next line of code:\n", "{input}Next line of code:\n"])
+def test_published_prompts_may_leave_the_question_out_or_add_it(question: str) -> None:
+    wording = {"instruction": "Complete the code. \n", "question": question}
+    task = registry.task(TaskSpec(name="longbench_dataset", options={"dataset": "lcc", "wording": wording}))
+    assert isinstance(task, WordedTask)
+    assert task.texts("question") == (question,)

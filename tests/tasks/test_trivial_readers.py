@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
+from scipy.stats import binom
 
 from leadline.cli.main import run_command as run_command
 from leadline.core import registry
 from leadline.core.errors import SourceError, UsageError
 from leadline.core.spec import TaskSpec
 from leadline.core.types import Cell
-from leadline.scorers.trivial_readers import READERS, trivial_answers, trivial_scores
+from leadline.scorers.trivial_readers import (
+    READERS,
+    mean_scores,
+    planted_sentences,
+    trivial_answers,
+    trivial_scores,
+)
 from leadline.text.chat import completion_frame
 from leadline.text.tokenizers import WhitespaceTokenizer
 from support.fitting import fit
@@ -34,22 +42,69 @@ def test_no_task_is_answered_without_its_question_unless_it_says_so(name: str) -
         found = trivial_scores(registry.task(TaskSpec(name=name)), name)
     except (SourceError, UsageError) as error:
         pytest.skip(f"needs data: {error.what}")
-    assert set(found) == set(READERS)
-    best = max(
-        value for reader, value in found.items() if (name, reader) not in {("cwe", READERS[3]), ("fwe", READERS[3])}
-    )
-    if name in ANSWERED_BY_FORM:
-        assert best > 0.9
-    else:
-        assert best <= 0.5
+    for depth, row in found.items():
+        assert set(row) == set(READERS)
+        if name in ANSWERED_BY_COUNTING:  # the band of the frequent words begins or ends with them
+            continue
+        best = max(row.values())
+        if name in ANSWERED_BY_FORM:
+            assert best > 0.9, depth
+        else:
+            assert best <= 0.5, (depth, row)
     if name in ANSWERED_BY_COUNTING:
-        assert found["most frequent"] > 0.9
+        assert mean_scores(found)["most frequent"] > 0.9
 
 
-def test_needles_are_one_of_four_by_default() -> None:
-    found = trivial_scores(registry.task(TaskSpec(name="niah")), "niah", samples=8)
-    assert all(value <= 0.4 for value in found.values())
-    assert found["only"] == 0.0
+GRID = tuple(number / 10 for number in range(11))
+FORMS: list[dict[str, Any]] = [
+    {}, {"hard": "near_miss"}, {"hard": "qualifier"}, {"hard": "contradiction"}, {"match": "paraphrase"},
+    {"match": "association"}, {"keys": 8}, {"values": 2}, {"language": "de"}, {"haystack": "needles"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("options", FORMS, ids=str)
+def test_no_row_of_a_map_of_needles_can_be_read_by_position(options: dict[str, Any]) -> None:
+    task = registry.task(TaskSpec(name="niah", options={"haystack": "noise", **options}))
+    keys = options.get("keys", 4)
+    rows = trivial_scores(task, "niah", samples=2 * keys, depths=GRID, length=3000)
+    assert len(rows) == len(GRID)
+    for depth, row in rows.items():
+        for reader in ("first", "last", "only", "most frequent"):
+            assert row[reader] <= 1 / keys + 0.05, (depth, reader)
+        # By chance, which of the five wordings is looked for first decides.
+        assert binom.sf(round(row["needle form"] * 2 * keys) - 1, 2 * keys, 1 / keys) > 1e-4, depth
+
+
+@pytest.mark.parametrize("name", ["niah", "niah_multikey_2", "kv", "lines"])
+@pytest.mark.parametrize("lengths", [(3000,), (3000, 5000)], ids=["shared", "nested"])
+def test_no_row_of_a_document_with_many_questions_can_be_read_by_position(name: str, lengths: tuple[int, ...]) -> None:
+    task = registry.task(TaskSpec(name=name))
+    sentences = planted_sentences(task)
+    for sample in range(3):
+        cells = [Cell(name, length, depth, sample) for length in lengths for depth in GRID]
+        document = fit(task.write(cells, seed=0), WhitespaceTokenizer(), completion_frame())
+        for probe in document.probes:
+            text = document.text[document.body_start_characters : probe.cut_characters]
+            answers = trivial_answers(text, probe, sentences)
+            for reader in ("first", "last", "only"):
+                assert probe.targets[0] not in answers[reader], (probe.cell.key, reader)
+
+
+@pytest.mark.parametrize("name", ["kv", "lines", "math_find", "agent_log", "niah_multikey_2", "niah_multikey_3"])
+def test_no_row_of_a_map_of_a_list_can_be_read_by_position(name: str) -> None:
+    for depth, row in trivial_scores(registry.task(TaskSpec(name=name)), name, samples=4).items():
+        assert max(row.values()) <= 0.05, depth
+
+
+@pytest.mark.parametrize("depth", GRID)
+def test_the_needle_asked_for_stays_at_its_depth(depth: float) -> None:
+    task = registry.task(TaskSpec(name="niah"))
+    for sample in range(4):
+        document = fit(
+            task.write([Cell("niah", 4096, depth, sample)], seed=0), WhitespaceTokenizer(), completion_frame()
+        )
+        [needed] = [fact for fact in document.facts if fact.id in document.probes[0].facts]
+        assert abs(needed.depth - depth) < 0.03
 
 
 @pytest.mark.parametrize(("depths", "facts"), [((0.5,), 4), ((0.2, 0.8), 4), ((0.0, 0.25, 0.5, 0.75, 1.0), 5)])
@@ -58,8 +113,10 @@ def test_other_depths_of_a_shared_document_count_towards_the_four(depths: tuple[
     document = fit(
         task.write([Cell("niah", 2000, d, 0) for d in depths], seed=0), WhitespaceTokenizer(), completion_frame()
     )
-    assert len(document.facts) == facts
-    assert {len(p.distractors) for p in document.probes} == {facts - 1}
+    guards = [fact for fact in document.facts if "#before" in fact.id or "#after" in fact.id]
+    assert bool(guards) == (len(depths) > 1)
+    assert len(document.facts) - len(guards) == facts
+    assert {len(p.distractors) for p in document.probes} == {len(document.facts) - 1}
 
 
 def test_what_the_readers_say() -> None:
@@ -74,5 +131,10 @@ def test_what_the_readers_say() -> None:
 def test_tasks_show_states_what_they_score(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["tasks", "show", "niah_single"]) == 0
     assert "first 100%, last 100%, only 100%" in capsys.readouterr().out
+    assert run_command(["tasks", "show", "niah"]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"at depth {depth}" in shown for depth in (0.0, 0.25, 0.5, 0.75, 1.0))
     assert run_command(["tasks", "show", "niah", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["trivial_readers"]["only"] == 0.0
+    told = json.loads(capsys.readouterr().out)
+    assert told["trivial_readers"]["only"] == 0.0
+    assert told["trivial_readers_by_depth"]["0.0"]["first"] == told["trivial_readers_by_depth"]["1.0"]["last"] == 0.25

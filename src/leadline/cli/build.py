@@ -19,7 +19,7 @@ from leadline.core.format import format_count
 from leadline.run.export_prompts import write_prompts
 from leadline.text.chat import ChatTemplate, completion_frame
 from leadline.text.fitting import Fitter
-from leadline.text.tokenizers import open_tokenizer
+from leadline.text.tokenizers import FileTokenizer, open_tokenizer
 
 LINE_SECONDS = 10.0
 """Between two progress lines."""
@@ -92,8 +92,10 @@ def _open_fitter(tokenizer: str | None, model: str | None, chat: bool) -> tuple[
     template = ChatTemplate.load(expand_path(tokenizer)) if chat else None
     if chat and template is None:
         raise UsageError("this tokenizer has no chat template", where=tokenizer, fix="remove --chat")
-    frame = template.frame() if template else completion_frame()
-    return Fitter(open_tokenizer(tokenizer), frame), lambda: None
+    counting = open_tokenizer(tokenizer)
+    begins_with = counting.begins_with if isinstance(counting, FileTokenizer) else ""
+    frame = template.frame() if template else completion_frame(begins_with)
+    return Fitter(counting, frame), lambda: None
 
 
 def _progress() -> Callable[[int, int], None]:

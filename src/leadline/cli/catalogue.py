@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -16,7 +16,7 @@ from leadline.core.contracts import ModelProvider, Options, Task
 from leadline.core.errors import LeadlineError, UnknownName, UsageError
 from leadline.core.registry import PluginKind
 from leadline.core.spec import TaskSpec
-from leadline.scorers.trivial_readers import trivial_scores
+from leadline.scorers.trivial_readers import mean_scores, trivial_scores
 from leadline.tasks.templates import template_of
 from leadline.tasks.wording import WordedTask
 from leadline.text.downloads import DOWNLOADS, data_folder, group_of
@@ -94,16 +94,18 @@ def _show(kind: PluginKind, name: str, *, as_json: bool) -> None:
             raise
         fix = f"did you mean leadline {others[0]} show {name}?"
         raise UsageError(error.what, where=error.where, fix=fix) from None
-    if kind == "tasks" and (scores := _trivial_scores(name)):
-        found["trivial_readers"] = scores
+    if kind == "tasks" and (rows := _trivial_scores(name)):
+        found["trivial_readers"] = mean_scores(rows)
+        found["trivial_readers_by_depth"] = {str(depth): scores for depth, scores in rows.items() if depth is not None}
     if as_json:
         print_json(found)
         return
-    plain = {key: value for key, value in found.items() if key not in ("options", "trivial_readers", "models")}
+    apart = ("options", "trivial_readers", "trivial_readers_by_depth", "models")
+    plain = {key: value for key, value in found.items() if key not in apart}
     if "trivial_readers" in found:
-        plain["trivial readers"] = [
-            f"{reader} {100 * value:.0f}%" for reader, value in found["trivial_readers"].items()
-        ]
+        plain["trivial readers"] = _format_readers(found["trivial_readers"])
+        for depth, scores in found["trivial_readers_by_depth"].items():
+            plain[f"  at depth {depth}"] = _format_readers(scores)
         plain[""] = "what rules score that never look at the question, only at places and forms of values: low is good"
     width = max(map(len, plain))
     for key, value in plain.items():
@@ -122,8 +124,12 @@ def _show(kind: PluginKind, name: str, *, as_json: bool) -> None:
         print_table(rows, ("option", "type", "default", "help"))
 
 
-def _trivial_scores(name: str) -> dict[str, float]:
-    """What readers that do not look at the question score; empty for a task that cannot be built without data."""
+def _format_readers(scores: Mapping[str, float]) -> str:
+    return ", ".join(f"{reader} {100 * value:.0f}%" for reader, value in scores.items())
+
+
+def _trivial_scores(name: str) -> dict[float | None, dict[str, float]]:
+    """By depth: what readers that do not look at the question score; empty for a task that needs data."""
     task = registry.task(TaskSpec(name=name))
     if task.request != "answer":
         return {}

@@ -24,7 +24,7 @@ from leadline.core.contracts import Task
 from leadline.core.errors import UnknownName, UsageError
 from leadline.core.spec import MAX_SAMPLES_UNTIL, Spec, Suite, SuiteSetting, TaskSpec, load_spec, make_spec
 from leadline.tasks.prompts import prompts_spec
-from leadline.tasks.templates import with_templates
+from leadline.tasks.templates import template_notes, with_templates
 from leadline.tasks.wording import WordedTask
 
 COMMAND_LINE = "command line"
@@ -207,6 +207,8 @@ def spec_of(flags: RunOptions) -> Spec:
     )
     if flags.templates is not None:
         spec = spec.model_copy(update={"tasks": tuple(with_templates(spec.tasks, flags.templates))})
+        for note in template_notes(spec.tasks, flags.templates):
+            warn(note)
     configured = _configured(spec.tasks, flags.set_ or [], _suite_settings(flags.what))
     tasks = make_spec({**spec.identity(), "tasks": configured}, where=COMMAND_LINE).tasks
     return spec.model_copy(update={"tasks": (*tasks, *without_context(tasks)) if flags.no_context else tasks})

@@ -121,7 +121,7 @@ def plain_line(document: Document, probe: Probe, task: Task) -> bytes:
         "depth": cell.depth,
         "sample": cell.sample,
         "split": task.split,
-        "prompt": document.user_text(probe),
+        "prompt": _prompt(document, probe),
         **({"messages": _messages(document, probe)} if document.conversation else {}),
         "answer_prefix": prefix,
         "targets": probe.targets,
@@ -134,9 +134,15 @@ def plain_line(document: Document, probe: Probe, task: Task) -> bytes:
             for f in document.planted(probe)
         ],
         "labels": dict(probe.labels),
-        "digest": digest([document.user_text(probe), prefix]),
+        "digest": digest([_prompt(document, probe), prefix]),
     }
     return msgspec.json.encode(values) + b"\n"
+
+
+def _prompt(document: Document, probe: Probe) -> str:
+    """The user turn; of a conversation without a chat template all turns, and the opening of the model's own."""
+    opens_answer = document.conversation and document.frame.form == "completion"
+    return document.user_text(probe) + (document.frame.after if opens_answer else "")
 
 
 def _messages(document: Document, probe: Probe) -> list[dict[str, str]]:
@@ -146,8 +152,9 @@ def _messages(document: Document, probe: Probe) -> list[dict[str, str]]:
 def ruler_line(document: Document, probe: Probe, fitter: Fitter, index: int) -> bytes:
     """The same with RULER's fields: input + answer_prefix is the prompt, length counts the answer's tokens too."""
     frame, tokenizer = document.frame, fitter.tokenizer
-    around = sum(len(tokenizer.encode(text)) for text in (frame.before, frame.after) if text) + frame.extra_tokens
-    length, text = probe.prompt_tokens + probe.allowance, document.user_text(probe)
+    length, text = probe.prompt_tokens + probe.allowance, _prompt(document, probe)
+    outside = (frame.before,) if text.endswith(frame.after) else (frame.before, frame.after)
+    around = sum(len(tokenizer.encode(part)) for part in outside if part) + frame.extra_tokens
     sample = Sample(
         index=index,
         input=text,

@@ -26,9 +26,9 @@ from leadline.text.fitting import Fitter
 from leadline.text.tokenizers import WhitespaceTokenizer
 
 READERS = ("first", "last", "only", "most frequent", "needle form")
-DEPTHS = (0.1, 0.3, 0.5, 0.7, 0.9)
-LENGTH = 1024
-SAMPLES = 2
+DEPTHS = (0.0, 0.25, 0.5, 0.75, 1.0)
+LENGTH = 2048
+SAMPLES = 8
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _CAPITALISED = r"[A-Z][\w'-]+"
 _SHAPES = {"walks": re.compile(r"\w+(?= ->)|(?<=-> )\w+")}
@@ -99,17 +99,21 @@ def planted_sentences(task: Task) -> list[str]:
 
 def trivial_scores(
     task: Task, title: str, *, length: int = LENGTH, samples: int = SAMPLES, depths: Sequence[float] = DEPTHS
-) -> dict[str, float]:
-    """The mean score of each reader over fresh documents of the task, by its headline scorer."""
+) -> dict[float | None, dict[str, float]]:
+    """By depth: the mean score of each reader over fresh documents of the task, by its headline scorer."""
     fitter = Fitter(WhitespaceTokenizer(), completion_frame())
-    places = depths if task.has_depth else (None,) * len(depths)
     sentences = planted_sentences(task)
-    found: dict[str, list[float]] = {reader: [] for reader in READERS}
-    for number, depth in enumerate(d for _ in range(samples) for d in places):
-        document = task.document([Cell(title, length, depth, number)], seed=0, fitter=fitter)
-        for reader, value in _read(document, sentences).items():
-            found[reader].append(value)
-    return {reader: sum(values) / len(values) for reader, values in found.items()}
+    rows: dict[float | None, dict[str, float]] = {}
+    for depth in depths if task.has_depth else (None,):
+        cells = [Cell(title, length, depth, sample) for sample in range(samples)]
+        scores = [_read(task.document([cell], seed=0, fitter=fitter), sentences) for cell in cells]
+        rows[depth] = {reader: sum(score[reader] for score in scores) / samples for reader in READERS}
+    return rows
+
+
+def mean_scores(rows: Mapping[float | None, Mapping[str, float]]) -> dict[str, float]:
+    """The mean of each reader over all depths."""
+    return {reader: sum(row[reader] for row in rows.values()) / len(rows) for reader in READERS}
 
 
 def _read(document: Document, sentences: Sequence[str]) -> dict[str, float]:

@@ -213,6 +213,12 @@ class FrequentWords(Counting):
     alpha: float = Field(2.0, gt=1, le=8, description="how steeply frequencies fall off with rank")
     letters: int = Field(6, ge=4, le=16, description="letters of a coded word")
     top: int = Field(3, ge=1, le=20, description="words asked for; the most frequent of all is noise")
+    vocabulary: int = Field(
+        0,
+        ge=0,
+        le=1_000_000,
+        description="different words, the noise among them; 0: a fiftieth of the length, as RULER",
+    )
     noise: str = Field("...", description="signs used in place of the most frequent word")
     answer_tokens: int = Field(50, ge=1, description="tokens for the answer; more for longer answers than RULER's")
 
@@ -229,7 +235,7 @@ class FrequentWords(Counting):
     def composer(self, lengths: Sequence[int], depth: float | None, seed: int) -> Composer:
         longest = lengths[-1]
         # RULER's vocabulary, without the ranks that would occur less than once.
-        ranks = min((longest - 50) // 50, int((longest / zeta(self.alpha)) ** (1 / self.alpha)) + 1)
+        ranks = min(self.vocabulary or (longest - 50) // 50, int((longest / zeta(self.alpha)) ** (1 / self.alpha)) + 1)
         return ZipfText(
             ranks=max(ranks, self.top + 2),
             alpha=self.alpha,

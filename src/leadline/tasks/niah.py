@@ -46,7 +46,7 @@ from leadline.tasks.needle_forms import (
     split_value,
 )
 from leadline.tasks.needle_lines import NeedleLines
-from leadline.tasks.placement import fact_depths
+from leadline.tasks.placement import balanced_rank, depths_on_both_sides, fact_depths, guard_places
 from leadline.tasks.wording import (
     SCORERS,
     PromptPart,
@@ -61,6 +61,7 @@ from leadline.tasks.words import LONGEST_VALUE, PLURAL, SINGULAR, draw_new_value
 from leadline.text.fillers import ShuffledFiller
 from leadline.text.sources import Unit, stretch_of
 
+CODE_SOURCES = ("code", "python-code")
 DEFAULT_KEYS = 4
 """With a single needle "the first number of seven digits" is a right answer to any question."""
 
@@ -69,10 +70,12 @@ class Needle(TranslatedTask, RetrievalTask):
     """Find values by their keys in a long text.
 
     Depth is where the needle that is asked for starts. Several such needles are spread evenly over a band of width
-    `spread` around the depth. Other needles, and all needles with placement=anywhere, are placed at random.
+    `spread` around the depth. Of the other needles as many come before them as after them, on average, at every depth;
+    a document with several questions, or made of needles, has some at both of its ends. With placement=anywhere all
+    needles are placed at random.
     """
 
-    version: ClassVar[str] = "3"
+    version: ClassVar[str] = "4"
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "retrieval"
 
@@ -204,16 +207,37 @@ class Needle(TranslatedTask, RetrievalTask):
                 fix="use --reading fresh, or leave out needle, question and answers",
             )
         taken: set[str] = set()
-        planted = [self._cell(cell, seed, taken, self._keys_for(cells)) for cell in cells]
-        everything = [fact_value for part in planted for fact_value in part.values]
+        keys = self._keys_for(cells)
+        alone = len(cells) == 1 and self.haystack != "needles"
+        planted = [self._cell(cell, seed, taken, keys, alone=alone) for cell in cells]
+        before, after, guards = ([], [], []) if alone else self._guards(cells, seed, taken)
+        everything = [*(fact_value for part in planted for fact_value in part.values), *guards]
         questions = tuple(part.ask(everything) for part in planted)
         return self.new_draft(
             cells,
             head=self.fill("instruction", **self.kinds, pieces=self.pieces, joined=JOINED[self.value_kind]),
             filler=self._filler(cells, seed, taken),
-            facts=(fact for part in planted for fact in part.facts),
+            facts=(*before, *(fact for part in planted for fact in part.facts), *after),
             questions=questions,
         )
+
+    def _guards(self, cells: Sequence[Cell], seed: int, taken: set[str]) -> tuple[list[Fact], list[Fact], list[str]]:
+        """Needles at both ends that nothing asks for, and their values; none where no distractor is wanted."""
+        if 0 < self.keys <= self.queries and self.haystack != "needles":
+            return [], [], []
+        draw = rng(seed, "guards", "needles", *cells[0].coordinates)
+        values: list[str] = []
+        ends: list[list[Fact]] = []
+        for end, places in zip(("before", "after"), guard_places(cells, seed), strict=True):
+            needles = [self._needle(draw, taken) for _ in places]
+            values += [value for needle in needles for value in needle.values[:1]]
+            ends.append(
+                [
+                    Fact(f"{cells[0].key}#{end}{number}", self._texts(needle, needle.values[0])[-1], depth, length)
+                    for number, (needle, (depth, length)) in enumerate(zip(needles, places, strict=True))
+                ]
+            )
+        return ends[0], ends[1], values
 
     def _keys_for(self, cells: Sequence[Cell]) -> int:
         """Keys planted for each cell. By default a document has four of one form at every length, so that a value
@@ -250,8 +274,9 @@ class Needle(TranslatedTask, RetrievalTask):
             return dict(self.translation.forms[kind])
         return {"kind": SINGULAR[kind], "kinds": PLURAL[kind], "type": kind[:-1], "types": kind}
 
-    def _cell(self, cell: Cell, seed: int, taken: set[str], keys: int) -> _CellNeedles:
-        """What is planted and asked for one cell, drawn from the cell's coordinates."""
+    def _cell(self, cell: Cell, seed: int, taken: set[str], keys: int, *, alone: bool) -> _CellNeedles:
+        """What is planted and asked for one cell, drawn from the cell's coordinates. `alone` in its document, its
+        distractors are on both sides of it."""
         draw = rng(seed, "needle", *cell.coordinates)
         if self.needle:
             return self._own(cell, draw)
@@ -262,7 +287,8 @@ class Needle(TranslatedTask, RetrievalTask):
                 needles, keys, draw, taken
             )
         asked, others = needles[: self.queries], needles[self.queries :]
-        facts, needed = self._facts(cell, needles, draw)
+        before = balanced_rank(cell, seed, len(others) + 1) if alone and cell.depth is not None else None
+        facts, needed = self._facts(cell, needles, draw, before)
         values = tuple(v for n in needles for v in (*n.values, *n.replaced))
         mistakes = shown_mistakes(asked, others, self.hard, self.value_kind, self.pieces)
         other = ""
@@ -282,47 +308,62 @@ class Needle(TranslatedTask, RetrievalTask):
         return KeyAndValues(key, values, 0 if self.haystack == "needles" else draw.randrange(len(WORDINGS)), asked)
 
     def _facts(
-        self, cell: Cell, needles: Sequence[KeyAndValues], draw: random.Random
+        self, cell: Cell, needles: Sequence[KeyAndValues], draw: random.Random, before: int | None
     ) -> tuple[tuple[Fact, ...], tuple[str, ...]]:
-        """What is planted, and the ids of what the answer needs."""
+        """What is planted, and the ids of what the answer needs. `before` of the distractors precede that, or any
+        number where it is None."""
         pieces = max(self.pieces, 1)
-        depths = fact_depths(cell, self.spread, self.queries * self.values * pieces, draw)
+        count = self.queries * self.values * pieces
+        depths = fact_depths(cell, self.spread, count, draw)
         if pieces > 1:
             depths.sort()  # the pieces of a value stand in their order
+        others = (len(needles) - self.queries) * self.values * pieces
+        if before is None:
+            depths += [draw.random() for _ in range(others)]
+        else:
+            depths += depths_on_both_sides(depths, before * self.values * pieces, others, draw)
         facts: list[Fact] = []
         replaced: list[Fact] = []
         for number, needle in enumerate(needles):
             for value_number, value in enumerate(needle.values):
                 texts = self._texts(needle, value)
                 for piece, text in enumerate(texts):
-                    place = depths[len(facts)] if number < self.queries else draw.random()
                     name = f"{cell.key}#{number}.{value_number}" + (f".{piece}" if len(texts) > 1 else "")
-                    facts.append(Fact(name, text, place, cell.length))
+                    facts.append(Fact(name, text, depths[len(facts)], cell.length))
                 for old in needle.replaced[value_number : value_number + 1]:
                     [text] = self._texts(needle, old)
                     earlier = facts[-1].depth * draw.random()
                     replaced.append(Fact(f"{cell.key}#{number}.{value_number}.replaced", text, earlier, cell.length))
-        needed = tuple(fact.id for fact in facts[: self.queries * self.values * pieces])
-        return (*replaced, *facts), needed  # of two at one place, the replaced one comes first
+        needed = tuple(fact.id for fact in facts[:count])
+        first = facts[count : count + (before or 0) * self.values * pieces]
+        # Of several at one place, those before the one asked for come first, and of two mentions the replaced one.
+        return (*replaced, *first, *facts[:count], *facts[count + len(first) :]), needed
 
     def _texts(self, needle: KeyAndValues, value: str) -> list[str]:
         """The sentences that tell a value: one, or one for each of its pieces."""
         if self.pieces > 1:
             pieces = zip(PIECE_PARTS[self.pieces], split_value(value, self.value_kind, self.pieces), strict=True)
             return [
-                self.one_of(part, needle.wording % len(BEGINNINGS), needle.key).format(
-                    key=needle.key, value=piece, **self.kinds
+                self._planted(
+                    self.one_of(part, needle.wording % len(BEGINNINGS), needle.key).format(
+                        key=needle.key, value=piece, **self.kinds
+                    )
                 )
                 for part, piece in pieces
             ]
         # In a haystack of needles all lines have the same wording.
         first = self.texts("needle")[0] if self.haystack == "needles" else ""
         text = first or self.one_of("needle", needle.wording, needle.key)
-        return [text.format(key=needle.key, value=value, **self.kinds)]
+        return [self._planted(text.format(key=needle.key, value=value, **self.kinds))]
+
+    def _planted(self, sentence: str) -> str:
+        """The sentence as the haystack would have it: among lines of Python it is a comment."""
+        is_code = self.haystack in CODE_SOURCES or self.haystack.endswith(".py")
+        return f"# {sentence}" if is_code else sentence
 
     def _own(self, cell: Cell, draw: random.Random) -> _CellNeedles:
         [depth] = fact_depths(cell, self.spread, 1, draw)
-        fact = Fact(f"{cell.key}#0", self.needle, depth, cell.length)
+        fact = Fact(f"{cell.key}#0", self._planted(self.needle), depth, cell.length)
         return _CellNeedles(self, cell, (fact,), (), self.answers, draw, (fact.id,))
 
     @property

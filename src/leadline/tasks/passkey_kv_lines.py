@@ -23,7 +23,7 @@ from leadline.core.seeds import rng, seed_of, split_of
 from leadline.core.types import Cell, Reading, ValueKind
 from leadline.tasks.languages import TranslatedTask
 from leadline.tasks.needle_lines import NeedleLines
-from leadline.tasks.placement import fact_depths
+from leadline.tasks.placement import fact_depths, guard_places
 from leadline.tasks.wording import SCORERS, PromptPart, RetrievalTask, WordedTask, filled_in, question_parts
 from leadline.tasks.words import draw_new_value
 from leadline.text.sources import open_source, stretch_of
@@ -118,7 +118,7 @@ class _PlantedLine:
 class LineRetrieval(RetrievalTask):
     """Find the content of one line among many of the same form."""
 
-    version: ClassVar[str] = "3"
+    version: ClassVar[str] = "4"
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "retrieval"
 
@@ -132,14 +132,20 @@ class LineRetrieval(RetrievalTask):
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
         taken: set[str] = set()
         lines = [self._line(cell, seed, taken) for cell in cells]
+        before, after = guard_places(cells, seed)
+        draw = rng(seed, "guards", "lines", *cells[0].coordinates)
+        first, last = (
+            [self._guard(f"{cells[0].key}#{end}{n}", *place, draw, taken) for n, place in enumerate(places)]
+            for end, places in (("before", before), ("after", after))
+        )
         cluster = self.cluster(cells)
         drawn = seed_of(seed, "lines", *cluster.coordinates)
         line = filled_in(self.texts("line")[0], ("key", "value"))
         return self.new_draft(
             cells,
             filler=NeedleLines(self.key_kind, self.value_kind, line, drawn, frozenset(taken), self.split),
-            facts=(line.fact for line in lines),
-            questions=(self._ask(cell, line, lines) for cell, line in zip(cells, lines, strict=True)),
+            facts=(line.fact for line in (*first, *lines, *last)),
+            questions=(self._ask(cell, line, (*lines, *first, *last)) for cell, line in zip(cells, lines, strict=True)),
         )
 
     def _line(self, cell: Cell, seed: int, taken: set[str]) -> _PlantedLine:
@@ -152,6 +158,12 @@ class LineRetrieval(RetrievalTask):
         if self.is_absent(cell, seed):
             other = draw_new_value(self.key_kind, rng(seed, "absent key", *cell.coordinates), taken, self.split)
         return _PlantedLine(key, value, Fact(f"{cell.key}#0", text, depth, cell.length), other)
+
+    def _guard(self, fact_id: str, depth: float, length: int, draw: random.Random, taken: set[str]) -> _PlantedLine:
+        """A line at an end of the list, so that none that is asked for is its first or last."""
+        key = draw_new_value(self.key_kind, draw, taken, self.split)
+        value = draw_new_value(self.value_kind, draw, taken, self.split)
+        return _PlantedLine(key, value, Fact(fact_id, self.fill("line", key=key, value=value), depth, length))
 
     def _ask(self, cell: Cell, line: _PlantedLine, lines: Sequence[_PlantedLine]) -> Question:
         return Question(

@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from leadline.core.seeds import rng
 from leadline.core.types import Cell
 
 if TYPE_CHECKING:
@@ -36,6 +38,34 @@ def spread_depths(depth: float | None, spread: float, count: int, draw: random.R
         return sorted(draw.random() for _ in range(count))
     low = min(max(depth - spread / 2, 0.0), 1.0 - spread)
     return [low + spread * (number + draw.random()) / count for number in range(count)]
+
+
+MOST_GUARDS = 3
+
+
+def balanced_rank(cell: Cell, seed: int, ranks: int) -> int:
+    """How many of the distractors come before what is asked for: each number equally often over the samples of a
+    length and depth, so that the first of all is right no more often than any other."""
+    first = rng(seed, "rank", cell.task_family, cell.length, cell.depth).randrange(ranks)
+    return (first + cell.sample) % ranks
+
+
+def depths_on_both_sides(asked: Sequence[float], before: int, count: int, draw: random.Random) -> list[float]:
+    """Depths of `count` distractors: the first `before` of them before everything that is asked for, the others after
+    it. At an end of the document they share its depth, and the order of the facts decides."""
+    low, high = min(asked), max(asked)
+    return [low * draw.random() if number < before else high + (1 - high) * draw.random() for number in range(count)]
+
+
+def guard_places(cells: Sequence[Cell], seed: int) -> tuple[list[tuple[float, int]], list[tuple[float, int]]]:
+    """Depth and length of some distractors at both ends of a document with several facts, or of a list: before its
+    first fact, and after the last one of each length. Without them a fact at depth 0 is the first of its form."""
+    if any(cell.depth is None for cell in cells):
+        return [], []
+    draw = rng(seed, "guards", *cells[0].coordinates)
+    lengths = sorted({cell.length for cell in cells})
+    after = [(1.0, length) for length in lengths for _ in range(draw.randint(1, MOST_GUARDS))]
+    return [(0.0, lengths[0])] * draw.randint(1, MOST_GUARDS), after
 
 
 def mix_around_depth(

@@ -253,7 +253,7 @@ class Fiction(RetrievalTask):
     random order, spread evenly over a band of width `spread` around the depth.
     """
 
-    version: ClassVar[str] = "3"
+    version: ClassVar[str] = "4"
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "question answering"
 

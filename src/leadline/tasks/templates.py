@@ -17,7 +17,7 @@ from leadline.core import registry
 from leadline.core.errors import UnknownName, UsageError
 from leadline.core.files import parse_json, parse_toml, read_text
 from leadline.core.spec import TaskSpec
-from leadline.tasks.wording import PromptPart, WordedTask, check_wording
+from leadline.tasks.wording import PromptPart, WordedTask, check_wording, white_space_notes
 
 Texts = dict[str, tuple[str, ...]]
 
@@ -50,6 +50,17 @@ def with_templates(tasks: Sequence[TaskSpec], path: Path) -> list[TaskSpec]:
             fix=f"sections are named after tasks; there is {', '.join(f'[{name}]' for name in sections) or 'none'}",
         )
     return made
+
+
+def template_notes(tasks: Sequence[TaskSpec], path: Path) -> list[str]:
+    """What is unusual about the texts that tasks have from a file."""
+    worded = [(spec, registry.task(spec)) for spec in tasks]
+    return [
+        note
+        for spec, task in worded
+        if isinstance(task, WordedTask)
+        for note in white_space_notes(task.parts(), task.wording, where=f"{path}, [{spec.title}]")
+    ]
 
 
 def read_templates(path: Path, labels: Sequence[str] = ()) -> dict[str, Texts]:

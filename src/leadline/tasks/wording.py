@@ -57,9 +57,9 @@ class PromptPart:
     planted: bool = False
     """Whether it is planted in the haystack: no white space around it."""
     opens: bool = False
-    """Whether the document follows it: it must end in white space."""
+    """Whether the document follows it: it should end in white space."""
     asks: bool = False
-    """Whether it follows the document: it must begin with white space."""
+    """Whether it follows the document: it should begin with white space."""
     lines: bool = False
     """Whether a haystack is made of such lines: one key, then one value."""
 
@@ -199,7 +199,8 @@ def _labelled(draft: Draft, where: str) -> Draft:
 
 
 def check_wording(parts: Mapping[str, PromptPart], given: Mapping[str, Sequence[str]], *, where: str) -> None:
-    """Gate 1 for texts: known parts, known placeholders, none missing, white space where it is needed."""
+    """Gate 1 for texts: known parts, known placeholders, none missing. Texts are taken as they are; `white_space_notes`
+    says where they meet the document without white space."""
     for name, texts in given.items():
         if name not in parts:
             raise UnknownName("part", name, parts, where=where)
@@ -219,21 +220,32 @@ def _check(part: PromptPart, text: str, where: str) -> None:
         if not any(name in found for name in need.split("|")):
             wanted = " or ".join(f"{{{name}}}" for name in need.split("|"))
             raise UsageError(f"the text lacks {wanted}", where=where, fix=f"add {wanted} to the text")
-    problem, fix = _white_space(part, text)
+    problem, fix = "", ""
+    if part.planted and (text != text.strip() or (part.lines and "\n" in text)):
+        problem = "planted text must have no white space around it"
+        fix = "remove it: line breaks are added as in the haystack"
     if part.lines and [name for name in found if name in ("key", "value")] != ["key", "value"]:
         problem, fix = "the haystack is made of such lines", "use {key} once, and after it {value} once"
     if problem:
         raise UsageError(f"{problem}: {text!r}", where=where, fix=fix)
 
 
-def _white_space(part: PromptPart, text: str) -> tuple[str, str]:
-    if part.planted and (text != text.strip() or (part.lines and "\n" in text)):
-        return "planted text must have no white space around it", "remove it: line breaks are added as in the haystack"
-    if part.opens and text and not text[-1].isspace():
-        return "the instruction must end in white space", "end it with a line break or a space"
-    if part.asks and not text[:1].isspace():
-        return "the question must begin with white space", "begin it with a line break"
-    return "", ""
+def white_space_notes(parts: Mapping[str, PromptPart], given: Mapping[str, Sequence[str]], *, where: str) -> list[str]:
+    """A note for each text of the user's that joins the document without white space."""
+    notes = []
+    for name, texts in given.items():
+        part = parts[name]
+        for text in texts:
+            if part.opens and text and not text[-1].isspace():
+                notes.append(f"{where}, {name}: the document follows it without white space: {text[-40:]!r}")
+            if part.asks and not text[:1].isspace():
+                notes.append(f"{where}, {name}: it follows the document without white space: {text[:40]!r}")
+    return notes
+
+
+def without_needs(parts: Mapping[str, PromptPart]) -> Parts:
+    """The same parts with no placeholder required, as some published prompts leave the question out."""
+    return {name: replace(part, needs=(), may=tuple(part.placeholders)) for name, part in parts.items()}
 
 
 def placeholders_of(text: str, where: str) -> list[str]:

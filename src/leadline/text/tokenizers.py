@@ -13,6 +13,7 @@ import re
 import zlib
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -99,6 +100,17 @@ class FileTokenizer:
         """The text of tokens, without special ones."""
         text: str = self._rust.decode(list(ids), skip_special_tokens=True)
         return text
+
+    @cached_property
+    def begins_with(self) -> str:
+        """The special tokens that the tokenizer itself puts before a text, such as `<s>`; empty if there are none."""
+        encoded = self._rust.encode("a", add_special_tokens=True)
+        return "".join(
+            token
+            for token, _ in takewhile(
+                lambda pair: pair[1], zip(encoded.tokens, encoded.special_tokens_mask, strict=True)
+            )
+        )
 
     def has_token_with(self, characters: str) -> bool:
         """Whether any token contains these ASCII characters side by side."""

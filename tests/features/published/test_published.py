@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import tarfile
 import zipfile
 from collections import Counter
+from itertools import accumulate, product
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from leadline.core.records import Completion, Failure, Record
 from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.types import Cell, Document
 from leadline.features.published.benchmark_files import INFINITEBENCH, LONGBENCH, BenchmarkSample
+from leadline.features.published.dataset_tasks import INFINITEBENCH_TEXTS
 from leadline.features.published.longbench import LongBench, mini_samples, sample_digest
 from leadline.features.published.report import published_scores
 from leadline.results.comparability import mixed_variants
@@ -29,6 +32,7 @@ from leadline.tasks.templates import with_templates
 from leadline.text.chat import completion_frame
 from leadline.text.fitting import Fitter
 from leadline.text.tokenizers import ByteTokenizer, WhitespaceTokenizer
+from support.exact_lengths import opened
 from support.published_data import infinitebench_row, longbench_row, longbench_v2_row, write_rows
 
 SHARED = Path(__file__).parents[4] / "shared" / "data" / "golden"
@@ -211,7 +215,20 @@ def test_longbench_v2_is_scored_by_its_letter_and_divided_as_published(tmp_path:
     assert "item 4" in str(caught.value.where)
 
 
-@pytest.mark.parametrize("family", ["gpt4", "kimi", "claude2"])
+KIMI_ASKS_FIRST = {
+    "longbook_sum_eng", "longbook_choice_eng", "longbook_qa_eng", "longbook_qa_chn", "code_run", "code_debug",
+    "longdialogue_qa_eng",
+}  # fmt: skip
+OPENED = {
+    "gpt4": set(),
+    "kimi": {"passkey", "number_string", "math_calc"},
+    "claude2": {"passkey", "number_string", "math_calc", "longbook_qa_eng"},
+    "yarn-mistral": set(INFINITEBENCH) - {"kv_retrieval", "math_find"},
+}
+"""From src/prompt.py of OpenBMB/InfiniteBench at 220fd2e."""
+
+
+@pytest.mark.parametrize("family", ["gpt4", "kimi", "claude2", "yarn-mistral"])
 def test_infinitebench_asks_in_the_order_of_its_families(tmp_path: Path, family: str) -> None:
     row = infinitebench_row(3) | {"context": "THE BOOK", "input": "Who?", "answer": ["Ann"]}
     for name in INFINITEBENCH:
@@ -221,7 +238,10 @@ def test_infinitebench_asks_in_the_order_of_its_families(tmp_path: Path, family:
         draft = task.write([Cell(name, 99999, None, 0)], seed=0)
         prompt = draft.head + draft.questions[0].text
         if "Who?" in prompt:
-            assert (prompt.index("Who?") < prompt.index("THE BOOK")) == (family == "kimi")
+            first = family == "kimi" and name in KIMI_ASKS_FIRST
+            assert (prompt.index("Who?") < prompt.index("THE BOOK")) == first
+        opening = INFINITEBENCH_TEXTS[name][2]
+        assert bool(opening and prompt.endswith(opening)) == (name in OPENED[family]), name
         if name in ("longbook_choice_eng", "code_debug"):
             assert "B. Bo" in prompt
             assert json.loads(draft.questions[0].labels["reference"]) == ["Ann", "A"]
@@ -379,3 +399,20 @@ def test_all_depths_of_a_generated_task_can_have_one_haystack(name: str, common:
     assert len(orders) == (1 if common else 3)
     assert len({draft.cluster for draft in drafts}) == (1 if common else 3)
     assert len({draft.id for draft in drafts}) == 3
+
+
+@pytest.mark.parametrize("tokenizer", ["whitespace", "bytes", "digits_and_breaks", "unigram"])
+def test_every_number_of_a_sum_has_its_operator_and_no_number_of_a_list_is_cut(tokenizer: str) -> None:
+    fitter = Fitter(opened(tokenizer), completion_frame())
+    for name, sample in product(("math_calc", "math_find"), range(6)):
+        task = registry.task(TaskSpec(name=name))
+        cell = Cell(name, 1200 + 7 * sample, 0.5 if task.has_depth else None, sample)
+        document = task.document([cell], seed=1, fitter=fitter)
+        [probe] = document.probes
+        body = document.text[document.body_start_characters : probe.cut_characters].rstrip(" .,-")
+        if name == "math_find":
+            assert all(re.fullmatch(r"[1-9]\d{3}", number) for number in re.findall(r"[^\s.,-]+", body))
+        else:
+            assert re.fullmatch(r"[+-] \d+(?: [+-] \d+)*", body)
+            steps = [int(sign + number) for sign, number in re.findall(r"([+-]) (\d+)", body)]
+            assert probe.targets == tuple(str(total) for total in accumulate(steps))

@@ -83,7 +83,7 @@ class AgentLog(WordedTask):
     ask=last), the commands that ended well anywhere.
     """
 
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "retrieval"
 
@@ -134,18 +134,18 @@ class AgentLog(WordedTask):
     def _job(self, depth: float, draw: random.Random, taken: set[str]) -> LoggedJob:
         name = draw_new_value("words", draw, taken, self.split)
         failed = [LoggedRun(draw_command(draw, taken, self.split), draw.randint(1, 126), depth)]
-        low, high = (depth + GAP, 1.0) if self.ask == "first" else (0.0, depth - GAP)
+        # At an end of the session they share its depth, and the order of the facts decides.
+        low, high = (min(depth + GAP, 1.0), 1.0) if self.ask == "first" else (0.0, max(depth - GAP, 0.0))
         for _ in range(self.failures - 1):
             command, status, place = draw_command(draw, taken, self.split), draw.randint(1, 126), draw.random()
-            if high > low:  # at the end of the document nothing can fail later
-                failed.append(LoggedRun(command, status, low + place * (high - low)))
+            failed.append(LoggedRun(command, status, low + place * (high - low)))
         well = [
             LoggedRun(draw_command(draw, taken, self.split), 0, draw.random()) for _ in range(self.runs - self.failures)
         ]
         return LoggedJob(name, draw.randrange(len(PARTS["line"].default)), (*failed, *well))
 
     def _facts(self, cell: Cell, jobs: Sequence[LoggedJob]) -> list[Fact]:
-        return [
+        facts = [
             Fact(
                 f"{cell.key}#{number}.{place}",
                 self.one_of("line", job.wording, job.name).format(job=job.name, command=run.command, status=run.status),
@@ -155,6 +155,7 @@ class AgentLog(WordedTask):
             for number, job in enumerate(jobs)
             for place, run in enumerate(job.runs)
         ]
+        return facts if self.ask == "first" else facts[::-1]  # of several at one depth, the one asked for is the last
 
     def _ask(self, cell: Cell, job: LoggedJob, everything: Sequence[str]) -> Question:
         target, *others = job.failed

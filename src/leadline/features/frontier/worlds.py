@@ -61,7 +61,7 @@ class Worlds(RetrievalTask):
     With placement=anywhere a story is spread over the whole text, in order.
     """
 
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "tracking"
 

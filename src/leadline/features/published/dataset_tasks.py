@@ -214,30 +214,43 @@ INFINITEBENCH_TEXTS: dict[str, tuple[str, str, str]] = {
 }
 
 
+Family = Literal["gpt4", "kimi", "claude2", "yarn-mistral"]
+OPENED_ANSWERS: dict[Family, frozenset[str]] = {
+    "gpt4": frozenset(),
+    "kimi": frozenset({"passkey", "number_string", "math_calc"}),
+    "claude2": frozenset({"passkey", "number_string", "longbook_qa_eng", "math_calc"}),
+    "yarn-mistral": frozenset(name for name in INFINITEBENCH_TEXTS if name not in ("kv_retrieval", "math_find")),
+}
+"""The data sets whose prompts begin the answer, by family."""
+AFTER_THE_TEXT_FOR_KIMI = frozenset({"passkey", "number_string", "kv_retrieval", "math_find", "math_calc"})
+"""Kimi's other prompts have the text as a file that follows the question."""
+
+
 class InfiniteBench(PublishedTask):
     """A data set of InfiniteBench (arXiv 2402.13718): twelve tasks of 100k tokens and more, with its own rules."""
 
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
 
     dataset: InfiniteBenchName = Field("longbook_qa_eng", description="data set; several make a sweep")
-    family: Literal["gpt4", "kimi", "claude2"] = Field(
+    family: Family = Field(
         "gpt4",
-        description="order of the prompt as published for a model: gpt4 puts the question last, kimi first, claude2 "
-        "(also used for YaRN-Mistral, Yi and ChatGLM3) last and opens the answer",
+        description="order of the prompt as published for a model: gpt4 puts the question last; kimi first, but last "
+        "in passkey, number_string, kv and math; claude2 last, and opens some answers; yarn-mistral (also used for Yi "
+        "and ChatGLM3) last, and opens nearly all",
     )
 
     def parts(self) -> Mapping[str, PromptPart]:
         about, task, opening = INFINITEBENCH_TEXTS[self.dataset]
-        needs = tuple(name for name in ("input", "options") if f"{{{name}}}" in task)
-        if self.family == "kimi" and not self.no_context:  # without a text, the question is all there is
+        first = self.family == "kimi" and self.dataset not in AFTER_THE_TEXT_FOR_KIMI
+        if first and not self.no_context:  # without a text, the question is all there is
             return {
-                "instruction": PromptPart((f"{about}{task}\n\n",), needs=needs, may=("input", "options"), opens=True),
+                "instruction": PromptPart((f"{about}{task}\n\n",), may=("input", "options"), opens=True),
                 "question": PromptPart(("\n\nNow give the answer.",), may=("input", "options"), asks=True),
             }
-        ending = f"\n{opening}" if opening and self.family == "claude2" else ""
+        ending = f"\n{opening}" if self.dataset in OPENED_ANSWERS[self.family] else ""
         return {
             "instruction": PromptPart((about,), may=("input", "options"), opens=True),
-            "question": PromptPart((f"\n\n{task}{ending}",), needs=needs, may=("input", "options"), asks=True),
+            "question": PromptPart((f"\n\n{task}{ending}",), may=("input", "options"), asks=True),
         }
 
     def opened(self) -> BenchmarkFile:

@@ -18,14 +18,15 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+import numpy as np
 from pydantic import Field
 
-from leadline.core.drafts import Draft, Fact, Filler, PieceBank, Question, Targets
+from leadline.core.drafts import Composer, Draft, Fact, Filler, PieceBank, Question, SegmentSize, Targets
 from leadline.core.seeds import bulk_rng, digest, rng, seed_of
 from leadline.core.spec import Suite
 from leadline.core.types import Cell, Cluster
 from leadline.tasks.passkey_kv_lines import Passkey
-from leadline.tasks.placement import fact_depths
+from leadline.tasks.placement import SPARE, fact_depths, fill_lines, guard_places
 from leadline.tasks.question_files import DocumentPile
 from leadline.tasks.wording import PromptPart, WordedTask, question_parts
 
@@ -38,15 +39,30 @@ RANKS: tuple[Rank, ...] = ("largest", "second largest", "third largest")
 
 @dataclass(frozen=True, slots=True)
 class RandomPieces:
-    """An endless random order of a bank's pieces, with repetitions."""
+    """An endless random order of a bank's pieces, with repetitions. None of them is cut: half a number is another one,
+    and one without its sign is no step of a sum."""
 
     bank: PieceBank
     seed: int
-    prefix_stable: bool = True
-    limit: int | None = None
 
-    def arrange(self, count: int) -> Indices:
-        return bulk_rng(self.seed, "pieces").integers(0, len(self.bank.pieces), count)
+    def least(self, counts: Indices) -> int:
+        return int(counts.min())
+
+    def compose(self, segment_sizes: Sequence[SegmentSize], counts: Indices) -> list[Indices] | None:
+        """Pieces in their order, the last dozen selected so that the tokens add up."""
+        room = sum(tokens for tokens, _ in segment_sizes)
+        again = sum(retry for _, retry in segment_sizes)
+        drawn = 1 << (room + 2 * SPARE).bit_length()  # a longer order begins with the shorter one
+        order = bulk_rng(self.seed, "pieces").integers(0, len(self.bank.pieces), drawn)[again:]
+        used, segments = 0, []
+        for tokens, _ in segment_sizes:
+            lines = fill_lines(counts[order[used:]], tokens, None)
+            if lines is None:
+                return None
+            whole, chosen, _ = lines
+            segments.append(np.concatenate([order[used : used + whole], order[used + whole :][chosen]]))
+            used += whole + SPARE
+        return segments
 
 
 @cache
@@ -89,15 +105,17 @@ class Synthetic(WordedTask):
     def _ask(
         self,
         cell: Cell,
-        filler: Filler,
+        filler: Filler | Composer,
         facts: Sequence[Fact],
         targets: Targets,
         *,
         allowance: int,
+        needed: Sequence[Fact] | None = None,
         scorers: tuple[str, ...] = ("match.all", "infinitebench"),
         **asked: object,
     ) -> Draft:
-        """A document of this filler with one question, whose placeholders are `asked`."""
+        """A document of this filler with one question, whose placeholders are `asked`. Of the facts it needs `needed`,
+        or all."""
         return self.new_draft(
             (cell,),
             filler=filler,
@@ -110,7 +128,7 @@ class Synthetic(WordedTask):
                     targets=targets,
                     allowance=allowance,
                     scorers=scorers,
-                    facts=tuple(fact.id for fact in facts),
+                    facts=tuple(fact.id for fact in (facts if needed is None else needed)),
                     labels={"dataset": self.dataset},
                 ),
             ),
@@ -129,7 +147,7 @@ LOWEST, HIGHEST = 1000, 9000
 class MathFind(Synthetic):
     """Find the largest, second or third largest number of a list. Depth is where the numbers above all others are."""
 
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     dataset: ClassVar[str] = "math_find"
 
     rank: Rank = Field("largest", description="which number is asked for")
@@ -149,12 +167,20 @@ class MathFind(Synthetic):
             Fact(f"{cell.key}#{n}", f"{number},", depth, cell.length)
             for n, (number, depth) in enumerate(zip(draw.sample(above, count), depths, strict=True))
         )
+        before, after = (
+            tuple(
+                Fact(f"{cell.key}#{end}{n}", f"{draw.randrange(LOWEST, HIGHEST)},", depth, length)
+                for n, (depth, length) in enumerate(places)
+            )
+            for end, places in zip(("before", "after"), guard_places(cells, seed), strict=True)
+        )
         numbers = _bank("numbers", tuple(f" {number}," for number in range(LOWEST, HIGHEST)))
         return self._ask(
             cell,
             RandomPieces(numbers, _haystack(seed, self.cluster(cells))),
-            facts,
+            (*before, *facts, *after),
             (str(above[-1]),),
+            needed=facts,
             allowance=self.answer_tokens,
             rank=self.rank,
         )
@@ -170,7 +196,7 @@ CALC = question_parts(
 class MathCalc(Synthetic):
     """Give every intermediate result of a long sum. The answer is about as long as the sum."""
 
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     dataset: ClassVar[str] = "math_calc"
 
     answer_share: float = Field(0.5, gt=0, lt=0.9, description="share of the length that the answer may have")

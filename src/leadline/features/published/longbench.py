@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -24,7 +25,7 @@ from leadline.features.published.benchmark_files import (
     open_longbench,
 )
 from leadline.features.published.dataset_tasks import PublishedTask, published_suite
-from leadline.tasks.wording import Parts, PromptPart, question_parts
+from leadline.tasks.wording import Parts, PromptPart, question_parts, without_needs
 
 LongBenchName = Literal[
     "narrativeqa", "qasper", "multifieldqa_en", "multifieldqa_zh", "hotpotqa", "2wikimqa", "musique", "dureader",
@@ -133,7 +134,8 @@ class LongBench(PublishedTask):
     )
 
     def parts(self) -> Mapping[str, PromptPart]:
-        return LONGBENCH_PARTS[self.dataset]
+        parts = without_needs(LONGBENCH_PARTS[self.dataset])
+        return parts | {"question": replace(parts["question"], may=("input",))}
 
     def opened(self) -> BenchmarkFile:
         if self.edition == "e" and not LONGBENCH[self.dataset].in_e:

@@ -64,6 +64,9 @@ class SizedFact:
     tokens: int
     target: float
     """Where it should start, in tokens of the prompt."""
+    rank: float
+    """Facts are in this order. It does not depend on the fact's own size, so that of two facts the one with the smaller
+    depth is first, and those of one depth and length keep the order of the draft."""
 
 
 @dataclass(slots=True)

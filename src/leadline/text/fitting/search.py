@@ -38,7 +38,7 @@ FEW = 16
 DOTS = (" .", ".", " -", " ..", " ,")
 """What fills the last tokens where no cut piece does, repeated. One of them is a token in every tokenizer we know, and
 lists are read without lines of them."""
-DOTTED_LAYOUTS = 6
+DOTTED_LAYOUTS = 12
 """Layouts, each with one whole piece less, that are tried with each kind of dots."""
 DOT_COUNTS = 6
 """How often dots are counted again, when joints took or gave tokens."""
@@ -163,8 +163,9 @@ class DocumentSearch:
         cuts = [a.cut for a in self.asks if a.length == fact.length]
         if not cuts:
             raise ValueError(f"fact {fact.id} has length {fact.length}, which no question has")
-        room = min(cuts) - self.opening_tokens - (self.longest_fact or tokens)
-        return SizedFact(fact, tokens, self.opening_tokens + fact.depth * max(room, 0))
+        body = min(cuts) - self.opening_tokens
+        room = body - (self.longest_fact or tokens)
+        return SizedFact(fact, tokens, self.opening_tokens + fact.depth * max(room, 0), fact.depth * body)
 
     def _order(self) -> PieceOrder:
         """Enough of the haystack for the longest question."""
@@ -189,7 +190,7 @@ class DocumentSearch:
             ]
             taken = {f.fact.id for f in here}
             waiting = [f for f in waiting if f.fact.id not in taken]
-            if not self._fill_or_spare(asks, sorted(here, key=lambda f: f.target)):
+            if not self._fill_or_spare(asks, sorted(here, key=lambda f: f.rank)):
                 if self.composer:
                     return None
                 self.fail(asks[0])
