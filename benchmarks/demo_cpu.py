@@ -65,7 +65,7 @@ def main(lengths: str | None, depths: str | None, reading: str | None) -> None:
     for length in spec.lengths:
         document, probe, answer = [one for one in asked if one[1].cell.length == length][middle]
         prompt = document.prompt_ids(probe)
-        plain = partial(generate_plain, engine.model, prompt, probe.allowance, engine.stops)
+        plain = partial(generate_plain, engine.model, prompt, probe.question.allowance, engine.stops)
         one_wall, one_cpu, got = clock(plain)
         plain_wall += one_wall * len(spec.depths)
         plain_cpu += one_cpu * len(spec.depths)

@@ -87,7 +87,7 @@ def measure(name: str, length: int, options: dict[str, Any], tokenizer: str, doc
         began = cpu_seconds()
         whole = tokens.encode(text)
         encoding += cpu_seconds() - began
-        exact += len(whole) == length - probe.allowance and np.array_equal(whole, made.prompt_ids(probe))
+        exact += len(whole) == length - probe.question.allowance and np.array_equal(whole, made.prompt_ids(probe))
     return Cost(start, document, encoding / len(kept), exact / len(kept), megabytes)
 
 

@@ -27,4 +27,4 @@ if __name__ == "__main__":
     print(run.verdict.headline)
     for record in run.records:
         if isinstance(record.outcome, leadline.Completion) and not record.score:
-            print(record.question.strip(), "->", record.outcome.text.strip()[:60])
+            print(record.question.text.strip(), "->", record.outcome.text.strip()[:60])

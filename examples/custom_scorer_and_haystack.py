@@ -19,14 +19,14 @@ def weather_reports() -> str:
 
 
 class FirstWord:
-    """A scorer: a name and a pure function from a probe and its answer to a score from 0 to 1."""
+    """A scorer: a name and a pure function from a question and its answer to a score from 0 to 1."""
 
     name = "first_word"
 
-    def score(self, probe: leadline.Probe, completion: leadline.Completion) -> leadline.Score:
+    def score(self, question: leadline.Question, completion: leadline.Completion) -> leadline.Score:
         words = completion.text.split()
         first = words[0].strip(".,!") if words else ""
-        return leadline.Score(float(first in probe.targets), answer=first)
+        return leadline.Score(float(first in question.targets), answer=first)
 
 
 class LightShip(leadline.Task):
@@ -37,7 +37,7 @@ class LightShip(leadline.Task):
         name = f"{cell.task}/{cell.length}/{cell.depth}/{cell.sample}"
         number = str(leadline.rng(seed, name).randrange(1000, 10000))
         fact = leadline.Fact("ship", f"The light ship has the number {number}.", cell.depth or 0.0, cell.length)
-        question = leadline.Question(
+        question = leadline.DraftQuestion(
             cell=cell, text="\n\nQuestion: What is the number of the light ship?", answer_prefix="The number is",
             targets=(number,), allowance=16, scorers=(f"{__file__}:FirstWord", "match.all"), facts=("ship",),
         )  # fmt: skip

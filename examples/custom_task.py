@@ -26,7 +26,7 @@ class Colours(leadline.Task):
         colour = leadline.rng(seed, name).choice(COLOURS)
         sentence = f"The door of the harbour master is {colour}."
         fact = leadline.Fact("door", sentence, cell.depth or 0.0, cell.length)
-        question = leadline.Question(
+        question = leadline.DraftQuestion(
             cell=cell,
             text="\n\nQuestion: Which colour is the door of the harbour master?",
             answer_prefix="The door is",

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from leadline.api import Run, RunComparison, RunFigure, load_run, measure
     from leadline.core.contracts import Model, ModelCard, ModelProvider, Scorer, Source, Task, Tokenizer
-    from leadline.core.drafts import Draft, Fact, Question
+    from leadline.core.drafts import Draft, DraftQuestion, Fact
     from leadline.core.errors import LeadlineError
     from leadline.core.records import Answer, Completion, Failure, Record, Score, Sent
     from leadline.core.seeds import rng
     from leadline.core.spec import Spec
-    from leadline.core.types import Cell, Document, Frame, Probe
+    from leadline.core.types import Cell, Document, Frame, Probe, Question
     from leadline.run.measure import plan
     from leadline.run.plan import Plan
     from leadline.text.chat import completion_frame
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 _MODULES = {
     "leadline.api": ("Run", "RunComparison", "RunFigure", "load_run", "measure"),
     "leadline.core.contracts": ("Model", "ModelCard", "ModelProvider", "Scorer", "Source", "Task", "Tokenizer"),
-    "leadline.core.drafts": ("Draft", "Fact", "Question"),
+    "leadline.core.drafts": ("Draft", "DraftQuestion", "Fact"),
     "leadline.core.errors": ("LeadlineError",),
     "leadline.core.seeds": ("rng",),
     "leadline.core.records": ("Answer", "Completion", "Failure", "Record", "Score", "Sent"),
     "leadline.core.spec": ("Spec",),
-    "leadline.core.types": ("Cell", "Document", "Frame", "Probe"),
+    "leadline.core.types": ("Cell", "Document", "Frame", "Probe", "Question"),
     "leadline.run.measure": ("plan",),
     "leadline.run.plan": ("Plan",),
     "leadline.text.chat": ("completion_frame",),
@@ -52,10 +52,10 @@ _MODULES = {
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
-    "Answer", "Cell", "Completion", "Document", "Draft", "Fact", "Failure", "Frame", "LeadlineError", "Model",
-    "ModelCard", "ModelProvider", "Plan", "Probe", "Question", "Record", "Run", "RunComparison", "RunFigure", "Score",
-    "Scorer", "Sent", "Source", "Spec", "Task", "TextSource", "Tokenizer", "completion_frame", "load_run", "measure",
-    "open_source", "open_tokenizer", "plan", "rng",
+    "Answer", "Cell", "Completion", "Document", "Draft", "DraftQuestion", "Fact", "Failure", "Frame", "LeadlineError",
+    "Model", "ModelCard", "ModelProvider", "Plan", "Probe", "Question", "Record", "Run", "RunComparison", "RunFigure",
+    "Score", "Scorer", "Sent", "Source", "Spec", "Task", "TextSource", "Tokenizer", "completion_frame", "load_run",
+    "measure", "open_source", "open_tokenizer", "plan", "rng",
 ]  # fmt: skip
 
 

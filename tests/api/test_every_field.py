@@ -98,8 +98,8 @@ def until(folder: Path) -> None:
 
 
 def allowance(folder: Path) -> None:
-    (more,) = {record.allowance for record in run(folder, "more", allowance="100").records}
-    (plain,) = {record.allowance for record in run(folder, "plain").records}
+    (more,) = {record.question.allowance for record in run(folder, "more", allowance="100").records}
+    (plain,) = {record.question.allowance for record in run(folder, "plain").records}
     assert more - plain == 100
 
 

@@ -184,10 +184,10 @@ def test_rulers_prompts_are_sent_unchanged_and_scored_as_ruler_does(say: Say, tm
     for record in records:
         assert record.score == 1.0
         assert list(record.scores)[1:] == ["ruler.v1", "ruler.strict"]
-        assert record.allowance == 32
+        assert record.question.allowance == 32
         assert record.receipt.ok
-        assert record.question == f"Question: What is the capital of Freedonia{record.cell.sample}?"
-        assert record.labels["index"] == "5"
+        assert record.question.text == f"Question: What is the capital of Freedonia{record.cell.sample}?"
+        assert record.question.labels["index"] == "5"
     kept = [p.read_text() for p in (tmp_path / "run" / "prompts").iterdir()]
     assert all(text.endswith("? Answer:") and text.startswith("Read.\n\nDocument 1:") for text in kept)
     assert records[0].prompt_tokens == len(WhitespaceTokenizer().encode(kept[0]))
@@ -304,7 +304,7 @@ def test_prompts_and_predictions_of_other_programs_keep_what_they_say(say: Say, 
     (folder / "validation.jsonl").write_text(json.dumps(row | {"max_length": 4096}) + "\n")
     assert say("run", "--prompts", "niah_single_1", "--model", "sim:perfect", "--out", "run", "--no-figure").code == 0
     [record] = read_records(tmp_path / "run")
-    assert (record.answer_prefix, record.cell.length) == (" The number is", 4096)
+    assert (record.question.answer_prefix, record.cell.length) == (" The number is", 4096)
     (tmp_path / "vt.jsonl").write_text('{"pred": "ABCDE", "output": "ABCDE"}\n{"pred": "x", "output": ["ABCDE"]}\n')
     assert json.loads(say("score", "vt.jsonl", "--json").out)["tasks"][0]["score"] == 50.0
 
@@ -363,7 +363,7 @@ def test_ablations_sweep_any_option_of_these_tasks(say: Say, tmp_path: Path) -> 
     assert said.code == 0, said.err
     records = list(read_records(tmp_path / "run"))
     assert {r.cell.task for r in records} == {"qa_fiction_1[hops=1]", "qa_fiction_1[hops=3]"}
-    assert {r.labels["hops"] for r in records} == {"1", "3"}
+    assert {r.question.labels["hops"] for r in records} == {"1", "3"}
     assert float(np.mean([r.score or 0 for r in records])) == 1.0
 
 

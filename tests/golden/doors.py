@@ -10,7 +10,7 @@ from leadline.core import registry
 from leadline.core.records import Completion, Failure, Receipt, Score
 from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.turns import Turns
-from leadline.core.types import Cell, Document, Frame, Probe
+from leadline.core.types import Cell, Document, Frame, Question
 from leadline.features.correlate.correlation import projection_outliers
 from leadline.features.judges.agreement import agreement
 from leadline.results.breakdowns import from_memory
@@ -33,7 +33,7 @@ __all__ = [
     "Failure",
     "Fitter",
     "Frame",
-    "Probe",
+    "Question",
     "Receipt",
     "Score",
     "TaskSpec",

@@ -22,7 +22,7 @@ from golden.doors import (
     planned_documents,
     registry,
 )
-from golden.tools import TOKENIZERS, check, check_names, digest, write_haystack
+from golden.tools import TOKENIZERS, check, check_names, digest, frozen_labels, write_haystack
 from support.published_data import (
     graphwalks_row,
     infinitebench_row,
@@ -221,12 +221,12 @@ def _sides(document: Document) -> dict[str, Any]:
         "names": [document.id, document.cluster, [_cell(p.cell) for p in probes]],
         "texts": [document.prompt_text(p) for p in probes],
         "ids": [document.prompt_ids(p).tolist() for p in probes],
-        "questions": [[p.question, p.tail, p.answer_prefix, p.allowance, p.prompt_tokens, p.body_tokens]
-                      for p in probes],
-        "targets": [[p.targets, p.distractors] for p in probes],
+        "questions": [[p.question.text, p.user_suffix, p.question.answer_prefix, p.question.allowance, p.prompt_tokens,
+                       p.body_tokens] for p in probes],
+        "targets": [[p.question.targets, p.question.distractors] for p in probes],
         "facts": [[[f.id, f.text, f.start, f.end, f.depth_asked, f.depth] for f in document.facts],
-                  [p.facts for p in probes]],
-        "scoring": [[p.scorers, dict(p.labels)] for p in probes],
+                  [p.question.facts for p in probes]],
+        "scoring": [[p.question.scorers, frozen_labels(p.question)] for p in probes],
     }  # fmt: skip
     if document.passages:
         found["passages"] = [

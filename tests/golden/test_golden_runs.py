@@ -11,11 +11,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
-from golden.doors import TaskSpec, make_spec, registry, say
+from golden.doors import Question, TaskSpec, make_spec, registry, say
 from golden.freeze import COMMANDS, write_quick
-from golden.tools import check, check_names, digest, json_of, numbers, rounded, thaw, write_haystack
+from golden.tools import check, check_names, digest, frozen_labels, json_of, numbers, rounded, thaw, write_haystack
 
 PUBLISHED = ("longbench", "longbench-e", "longbench-mini", "longbench-v2", "infinitebench")
 """Suites of published data, which has to be downloaded: tests/tasks/test_published.py has their documents."""
@@ -103,9 +104,12 @@ def sides_of(run: Path) -> Sides:
     answers: dict[str, list[Any]] = {}
     for record in records:
         task, sent = record["cell"]["task"], record["sent"]
+        question = msgspec.convert(record["question"], Question)
         documents.setdefault(task, []).append(
-            {key: record[key] for key in ("cell", "reading", "document", "cluster", "question", "answer_prefix",
-                                          "targets", "facts", "body_tokens", "prompt_tokens", "allowance", "labels")}
+            {key: record[key] for key in ("cell", "reading", "document", "cluster", "facts", "body_tokens",
+                                          "prompt_tokens")}
+            | {"question": question.text, "answer_prefix": question.answer_prefix, "targets": question.targets,
+               "allowance": question.allowance, "labels": frozen_labels(question)}
             | {"ours": record["receipt"]["ours"], "scorers": sorted(record["scores"]) if _answered(record) else []}
             | {"sent": [sent.get(key) for key in ("form", "prefix", "characters", "digest", "decoding")]}
         )  # fmt: skip

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import numpy as np
 import pytest
 
-from golden.doors import Cell, Completion, Failure, Probe, Receipt, Score, classify, registry
+from golden.doors import Completion, Failure, Question, Receipt, Score, classify, registry
 from golden.tools import check, check_names, rounded
 
 UUID = "3f2b8c1e-9d47-4a60-b1c5-7e0f6a9d2b34"
@@ -127,13 +126,12 @@ OF_BENCHMARKS = ("longbench", "infinitebench", "rouge", "graphwalks", "aggregate
 SCORERS = tuple(name for name in registry.names("scorers") if not name.startswith(OF_BENCHMARKS))
 
 
-def probe_of(asked: Asked) -> Probe:
+def question_of(asked: Asked) -> Question:
     labels: dict[str, Any] = dict(asked.labels)
-    return Probe(
-        cell=Cell("golden", 1024, 0.5, 0), cut=0, cut_characters=0, tail=asked.question,
-        closing_ids=np.array([], dtype=np.int32), prompt_tokens=1000, question=asked.question,
-        answer_prefix=asked.prefix, targets=asked.targets, distractors=asked.distractors, facts=(), allowance=24,
-        scorers=SCORERS, labels={"family": asked.family, **labels},
+    return Question(
+        asked.question,
+        answer_prefix=asked.prefix, targets=asked.targets, distractors=asked.distractors, allowance=24,
+        scorers=SCORERS,
         match="any" if asked.family == "questions" else "all", family=asked.family,
         value_kind=labels.get("value_kind"), demonstration=tuple(labels.get("demonstration", "").split()),
     )  # fmt: skip
@@ -141,9 +139,9 @@ def probe_of(asked: Asked) -> Probe:
 
 def graded(asked: Asked, said: Said) -> dict[str, Any]:
     """The value of every scorer, and the class when each of them comes first."""
-    probe, completion = probe_of(asked), Completion(text=said.text, finish=said.finish, thinking=said.thinking)
-    scores: dict[str, Score] = {name: registry.scorer(name).score(probe, completion) for name in probe.scorers}
-    classes = {name: classify(probe, completion, {name: scores[name]}, Receipt(1000, 1000)) for name in scores}
+    question, completion = question_of(asked), Completion(text=said.text, finish=said.finish, thinking=said.thinking)
+    scores: dict[str, Score] = {name: registry.scorer(name).score(question, completion) for name in question.scorers}
+    classes = {name: classify(question, completion, {name: scores[name]}, Receipt(1000, 1000)) for name in scores}
     distinct = {" | ".join(classed) for classed in classes.values()}
     return {
         "scores": {name: rounded(float(score.value)) for name, score in scores.items()},
@@ -164,12 +162,12 @@ def test_the_answers_and_the_scorers_are_those_that_were_frozen() -> None:
 
 
 def test_samples_without_an_answer_and_short_receipts_get_the_class_they_had() -> None:
-    probe, right = probe_of(PROBES["number"]), Completion("7301846", "stop")
+    question, right = question_of(PROBES["number"]), Completion("7301846", "stop")
     kinds: Any = ("connection", "timeout", "rate_limited", "server", "malformed", "empty_body", "refused_request",
                   "context_length", "out_of_memory", "unsupported")  # fmt: skip
-    failed = {why: " | ".join(classify(probe, Failure(why, "."), {}, Receipt(1000, None))) for why in kinds}
+    failed = {why: " | ".join(classify(question, Failure(why, "."), {}, Receipt(1000, None))) for why in kinds}
     short = {
-        f"{theirs} of {ours}": " | ".join(classify(probe, right, {"match.all": Score(1.0)}, Receipt(ours, theirs)))
+        f"{theirs} of {ours}": " | ".join(classify(question, right, {"match.all": Score(1.0)}, Receipt(ours, theirs)))
         for ours, theirs in ((1000, 1000), (1000, 937), (1000, 936), (1000, 935), (10_000, 9800), (10_000, 9799),
                              (1000, 1200), (1000, None))
     }  # fmt: skip

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from golden.doors import say
+from golden.doors import Question, say
 
 HERE = Path(__file__).parent
 EXPECTED = HERE / "expected"
@@ -118,6 +118,21 @@ def digest(value: Any) -> str:
     """Sixteen hex digits of a value that JSON can hold. Not Leadline's own digest, which may change."""
     text = json.dumps(value, sort_keys=True, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def frozen_labels(question: Question) -> dict[str, str]:
+    """The labels of a question in the form of the stored digests: with the fields that grade the answer, as text."""
+    labels = question.tags
+    if "code_word" in labels:
+        labels["opening"] = labels.pop("code_word")
+    if question.choices:
+        joined, listed = ",".join(question.choices), json.dumps(question.choices, ensure_ascii=False)
+        labels |= {"choices": joined} if question.family == "worlds" else {"classes": listed}
+    if question.reference is not None:
+        labels["reference"] = json.dumps(question.reference, ensure_ascii=False)
+    if question.dataset == "graphwalks":
+        labels["reference"] = json.dumps(question.targets)
+    return labels
 
 
 # --- commands -----------------------------------------------------------------------------------

@@ -90,12 +90,12 @@ def test_known_probabilities_give_known_perplexity_and_no_gain(
     record = next(r for r in read_records(tmp_path / "run") if r.cell.depth == 0.1)
     assert isinstance(record.outcome, Measurement)
     found = record.outcome.numbers
-    text = next(t for t in json.loads(Path(texts).read_text()) if record.targets[0].strip() in t)
+    text = next(t for t in json.loads(Path(texts).read_text()) if record.question.targets[0].strip() in t)
 
     def by_hand(words: list[str]) -> float:
         return float(np.mean([-np.log(chances[int(word[1:])]) for word in words]))
 
-    assert found["retrieval_nll"] == pytest.approx(by_hand(record.targets[0].split()), abs=1e-5)
+    assert found["retrieval_nll"] == pytest.approx(by_hand(record.question.targets[0].split()), abs=1e-5)
     assert found["retrieval_gain"] == pytest.approx(0, abs=1e-6)
     assert found["mean_nll"] == pytest.approx(by_hand(text.split()[1:240]), abs=1e-5)
     assert found["key_tokens"] == 0

@@ -9,8 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
+
+from leadline.core.types import Question
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -54,7 +57,7 @@ def document(model: HFModel, cuts: list[int], allowance: int = 4) -> Document:
         closing = random_ids(10 + i, 4)
         tokens = cut + len(closing)
         cell = Cell("niah", tokens + allowance, 0.5, i)
-        probes.append(Probe(cell, cut, 0, "", closing, tokens, "", "", ("x",), (), (), allowance, ("match.all",)))
+        probes.append(Probe(cell, Question("", "", ("x",), allowance, ("match.all",)), cut, 0, "", closing, tokens))
     return Document("d", "c", model.frame, "", ids, 0, 0, (), tuple(probes))
 
 
@@ -149,7 +152,10 @@ def test_a_record_says_where_the_answer_prefix_was_and_nothing_where_there_is_no
     for options, place in (("", "prefill"), ("?thinking=on", "appended")):
         model = opened(f"hf:{folder}{options}")
         doc = document(model, [50, 60])
-        probes = (doc.probes[0], replace(doc.probes[1], answer_prefix="w8"))
+        probes = (
+            doc.probes[0],
+            replace(doc.probes[1], question=msgspec.structs.replace(doc.probes[1].question, answer_prefix="w8")),
+        )
         assert [answer.sent.prefix for answer in model.answer(doc, probes)] == ["none", place]
 
 
@@ -261,8 +267,8 @@ def test_models_without_attention_heads_open_answer_score_and_are_forecast(
     doc = document(model, [10, 60])
     outcomes = [answer.outcome for answer in model.answer(doc, doc.probes)]
     for probe, outcome in zip(doc.probes, outcomes, strict=True):
-        prompt = np.concatenate([doc.ids[: probe.cut], probe.closing_ids])
-        want = generate_plain(model.engine.model, prompt, probe.allowance, model.engine.stops)
+        prompt = np.concatenate([doc.ids[: probe.cut], probe.suffix_ids])
+        want = generate_plain(model.engine.model, prompt, probe.question.allowance, model.engine.stops)
         assert isinstance(outcome, Completion)
         assert outcome.text == model.tokenizer.decode(want.ids)
     assert isinstance(model.nll(doc.ids, [Continuation(50, random_ids(1, 4))], [(1, 50)]), TokenNLL)

@@ -40,12 +40,12 @@ def test_it_finds_a_needle_and_answers_as_if_every_probe_were_asked_alone(model:
     answers = model.answer(document, document.probes)
     outcomes = [a.outcome for a in answers if isinstance(a.outcome, Completion)]
     assert len(outcomes) == len(cells)
-    assert any(p.targets[0] in o.text for p, o in zip(document.probes, outcomes, strict=True))
+    assert any(p.question.targets[0] in o.text for p, o in zip(document.probes, outcomes, strict=True))
     model.engine.reader.use_own_attention()
     for probe, outcome in zip(document.probes, outcomes, strict=True):
         prompt = document.prompt_ids(probe)
-        assert outcome.prompt_tokens == len(prompt) == probe.cell.length - probe.allowance
-        alone = generate_plain(model.engine.model, prompt, probe.allowance, model.engine.stops)
+        assert outcome.prompt_tokens == len(prompt) == probe.cell.length - probe.question.allowance
+        alone = generate_plain(model.engine.model, prompt, probe.question.allowance, model.engine.stops)
         assert outcome.text == model.tokenizer.decode(alone.ids)
 
 

@@ -33,7 +33,7 @@ def test_a_server_reads_the_conversation_that_was_counted(kind: Kind, api: str, 
         bodies = [request.body for request in server.completions[-2:]]
     for answer, probe, body in zip(answers, document.probes, bodies, strict=True):
         assert isinstance(answer.outcome, Completion)
-        assert answer.outcome.prompt_tokens == probe.prompt_tokens == probe.cell.length - probe.allowance
+        assert answer.outcome.prompt_tokens == probe.prompt_tokens == probe.cell.length - probe.question.allowance
         assert body is not None
         if api == "chat":
             turns = document.turns(probe)

@@ -77,7 +77,7 @@ def test_receipts_match_our_own_count_to_the_token(base_url: str, options: str) 
     for sample, length in enumerate((192, 201, 230)):
         _, probe, answer = asked(model, length, 0.5, sample)
         assert isinstance(answer.outcome, Completion)
-        assert answer.outcome.prompt_tokens == probe.prompt_tokens == length - probe.allowance
+        assert answer.outcome.prompt_tokens == probe.prompt_tokens == length - probe.question.allowance
 
 
 def test_a_needle_at_512_tokens_is_found_with_a_begun_answer(base_url: str) -> None:
@@ -85,10 +85,10 @@ def test_a_needle_at_512_tokens_is_found_with_a_begun_answer(base_url: str) -> N
     document, probe, answer = asked(model, 512, 0.5, 0)
     assert isinstance(answer.outcome, Completion)
     assert answer.sent.prefix == "prefill"
-    assert document.prompt_text(probe).endswith(probe.answer_prefix)
-    assert not answer.outcome.text.startswith(probe.answer_prefix)
-    assert probe.targets[0] in answer.outcome.text
-    assert answer.outcome.prompt_tokens == probe.prompt_tokens == 512 - probe.allowance
+    assert document.prompt_text(probe).endswith(probe.question.answer_prefix)
+    assert not answer.outcome.text.startswith(probe.question.answer_prefix)
+    assert probe.question.targets[0] in answer.outcome.text
+    assert answer.outcome.prompt_tokens == probe.prompt_tokens == 512 - probe.question.allowance
 
 
 def test_a_prompt_beyond_the_window_is_refused_as_context_length(base_url: str) -> None:
@@ -110,11 +110,11 @@ def test_real_prompts_of_longbench_are_all_asked_and_what_was_cut_is_counted(bas
     run = measure(make_spec({"model": model, "tasks": tasks, "lengths": 512, "samples": 1}), tmp_path / "run")
     assert (run.totals.planned, run.totals.done, run.totals.failed) == (2, 2, 0)
     records = list(read_records(tmp_path / "run"))
-    assert {r.labels["dataset"] for r in records} == set(names)
+    assert {r.question.dataset for r in records} == set(names)
     for record in records:
         assert record.receipt.ok  # the server counts as many tokens as were meant to be sent
-        assert record.prompt_tokens <= 512 - record.allowance
-        assert int(record.labels["tokens_cut"]) > 0
+        assert record.prompt_tokens <= 512 - record.question.allowance
+        assert int(record.question.labels["tokens_cut"]) > 0
     assert [(one.task, one.cut, one.not_sent) for one in published_scores(run) if one.group == "all"] == [
         (name, 1, 0) for name in names
     ]

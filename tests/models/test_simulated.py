@@ -7,6 +7,7 @@ import random
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from leadline.core.errors import UnknownName, UsageError
@@ -42,7 +43,11 @@ def test_a_perfect_model_reads_every_kind_of_needle(haystack: str, key_kind: Val
         task = Needle(haystack=haystack, key_kind=key_kind, value_kind=value_kind, **counts)
         for document in needle_documents(task, [700], [0.4], 2):
             probe, completion = document.probes[0], reply(model, document)
-            assert RULER_STRICT.score(probe, completion).value == 1.0, (probe.question, probe.targets, completion.text)
+            assert RULER_STRICT.score(probe.question, completion).value == 1.0, (
+                probe.question.text,
+                probe.question.targets,
+                completion.text,
+            )
 
 
 def test_every_question_of_a_shared_and_of_a_nested_document_is_answered() -> None:
@@ -55,7 +60,7 @@ def test_every_question_of_a_shared_and_of_a_nested_document_is_answered() -> No
         answers = model.answer(document, document.probes)
         for probe, answer in zip(document.probes, answers, strict=True):
             assert isinstance(answer.outcome, Completion)
-            assert ALL.score(probe, answer.outcome).value == 1.0
+            assert ALL.score(probe.question, answer.outcome).value == 1.0
 
 
 def test_a_needle_of_the_users_own_is_answered_with_one_of_its_answers() -> None:
@@ -73,12 +78,14 @@ def test_each_target_is_drawn_by_the_depth_of_its_own_fact() -> None:
     task = Needle(haystack="noise", values=4, spread=1.0)
     [document] = needle_documents(task, [1000], [0.5], 1)
     [probe] = document.probes
-    assert [v.text for v in needed_values(document, probe)] == list(probe.targets)
+    assert [v.text for v in needed_values(document, probe)] == list(probe.question.targets)
     assert [v.depths for v in needed_values(document, probe)] == [(f.depth,) for f in document.planted(probe)]
     model = open_simulated("sim:recency?window=500")
-    seen = [t for t, f in zip(probe.targets, document.planted(probe), strict=True) if (1 - f.depth) * 1000 <= 500]
+    seen = [
+        t for t, f in zip(probe.question.targets, document.planted(probe), strict=True) if (1 - f.depth) * 1000 <= 500
+    ]
     answer = reply(model, document).text
-    assert [t for t in probe.targets if t in answer] == seen
+    assert [t for t in probe.question.targets if t in answer] == seen
     assert 0 < len(seen) < 4
 
 
@@ -91,8 +98,8 @@ def test_without_facts_the_cells_depth_counts_or_all_depths() -> None:
 def test_nothing_is_found_in_an_empty_document() -> None:
     document = text_document("", "Which number belongs to misty-harbor?", targets=("4821907",))
     probe, completion = document.probes[0], reply(open_simulated("sim:perfect"), document)
-    scores = {"match.all": ALL.score(probe, completion)}
-    assert classify(probe, completion, scores, Receipt(10, 10))[0] == "not_found"
+    scores = {"match.all": ALL.score(probe.question, completion)}
+    assert classify(probe.question, completion, scores, Receipt(10, 10))[0] == "not_found"
 
 
 def test_a_mistake_is_a_distractor_or_else_a_misread_value() -> None:
@@ -102,7 +109,9 @@ def test_a_mistake_is_a_distractor_or_else_a_misread_value() -> None:
         found = set()
         for document in needle_documents(task, [400], [0.5], 30):
             probe, completion = document.probes[0], reply(model, document)
-            found.add(classify(probe, completion, {"s": ALL.score(probe, completion)}, Receipt(1, 1))[0])
+            found.add(
+                classify(probe.question, completion, {"s": ALL.score(probe.question, completion)}, Receipt(1, 1))[0]
+            )
         assert expected in found
 
 
@@ -147,7 +156,9 @@ def test_the_receipt_is_counted_from_what_was_sent(documents: list[Document]) ->
 def test_an_answer_never_exceeds_its_allowance(documents: list[Document]) -> None:
     for name in ("sim:wanders", "sim:perfect"):
         document = documents[0]
-        short = dataclasses.replace(document.probes[0], allowance=1)
+        short = dataclasses.replace(
+            document.probes[0], question=msgspec.structs.replace(document.probes[0].question, allowance=1)
+        )
         completion = reply(open_simulated(name), document, short)
         assert (len(WORDS.encode(completion.text)), completion.completion_tokens) == (1, 1)
         assert (completion.finish == "length") is (name == "sim:wanders")
@@ -158,9 +169,9 @@ def test_a_wrong_answer_is_wrong_in_the_ways_of_real_models() -> None:
     classes = set()
     for document in needle_documents(PLAIN, [400], [0.5], 40):
         probe, completion = document.probes[0], reply(model, document)
-        score = ALL.score(probe, completion)
+        score = ALL.score(probe.question, completion)
         assert score.value == 0.0
-        classes.add(classify(probe, completion, {"match.all": score}, Receipt(1, 1))[0])
+        classes.add(classify(probe.question, completion, {"match.all": score}, Receipt(1, 1))[0])
     assert classes - {"refused"} == {"distractor", "not_found", "wrong"}
 
 
@@ -179,9 +190,12 @@ def test_a_failing_model_never_yields_a_score_and_is_called_by_name(
     others = [Needle(haystack="noise", value_kind="words"), Needle(haystack="noise", value_kind="uuids", values=3)]
     for document in [*documents, *(d for task in others for d in needle_documents(task, [400], [0.5], 6))]:
         probe, completion = document.probes[0], reply(model, document)
-        scores = {"match.all": ALL.score(probe, completion), "ruler.strict": RULER_STRICT.score(probe, completion)}
+        scores = {
+            "match.all": ALL.score(probe.question, completion),
+            "ruler.strict": RULER_STRICT.score(probe.question, completion),
+        }
         assert [s.value for s in scores.values()] == [0.0, 0.0]
-        assert classify(probe, completion, scores, Receipt(1, 1))[0] == expected
+        assert classify(probe.question, completion, scores, Receipt(1, 1))[0] == expected
 
 
 @pytest.mark.parametrize("archetype", NEVER_RIGHT)
@@ -191,7 +205,7 @@ def test_a_failing_model_does_not_hit_the_answer_by_chance(archetype: str) -> No
     probe = document.probes[0]
     for sample in range(20):
         moved = dataclasses.replace(probe, cell=Cell("hand", 100, None, sample))
-        assert ANY.score(moved, reply(open_simulated(f"sim:{archetype}"), document, moved)).value == 0.0
+        assert ANY.score(moved.question, reply(open_simulated(f"sim:{archetype}"), document, moved)).value == 0.0
 
 
 def test_a_flaky_model_fails_some_requests_and_answers_when_asked_again(documents: list[Document]) -> None:

@@ -140,7 +140,7 @@ def test_each_of_several_needles_is_read_by_its_own_chance() -> None:
         probe = document.probes[0]
         chances = [success_probability("lost-in-the-middle", 1000, f.depth, profile) for f in document.planted(probe)]
         assert len(chances) == 4
-        scores += ALL.score(probe, reply(model, document)).value
+        scores += ALL.score(probe.question, reply(model, document)).value
         expected += sum(chances) / 4
         variance += sum(c * (1 - c) for c in chances) / 16
     assert abs(scores - expected) < 3 * variance**0.5

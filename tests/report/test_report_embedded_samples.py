@@ -48,8 +48,8 @@ def test_every_sample_comes_back_as_it_was() -> None:
     assert len(found) == len(records)
     for record in records:
         row = found["ab".index(record.cell.task), record.cell.length, record.cell.depth, record.cell.sample]
-        assert row["question"] == record.question
-        assert row["targets"] == record.targets[0]
+        assert row["question"] == record.question.text
+        assert row["targets"] == record.question.targets[0]
         assert row["score"] == record.score
         assert FAILURE_CLASSES[row["class"]] == record.failure_class
         assert row["answer"] == (record.outcome.text if isinstance(record.outcome, Completion) else None)
@@ -97,9 +97,9 @@ def test_the_words_around_a_fact_are_shown_where_prompts_were_kept(tmp_path: Pat
     record = next(planted_records(cliff, lengths=[1024]))
     folder = tmp_path / PROMPTS
     folder.mkdir()
-    text = f"{'before ' * 100}The number is {record.targets[0]}. {'after ' * 100}"
+    text = f"{'before ' * 100}The number is {record.question.targets[0]}. {'after ' * 100}"
     (folder / f"{slug(record.cell.key)}.txt").write_text(text)
     excerpt = PromptExcerpts(tmp_path).of(record)
-    assert f"The number is {record.targets[0]}." in excerpt
+    assert f"The number is {record.question.targets[0]}." in excerpt
     assert len(excerpt) < 400
     assert NOWHERE.of(record) == ""

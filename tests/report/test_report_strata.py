@@ -40,7 +40,8 @@ def test_strata_are_those_of_the_records_in_their_natural_order(run: Run) -> Non
             mine = [
                 r.score
                 for r in run.records
-                if (r.cell.task, r.cell.length, r.labels.get("operation")) == (stratum.task, length, stratum.value)
+                if (r.cell.task, r.cell.length, r.question.labels.get("operation"))
+                == (stratum.task, length, stratum.value)
             ]
             assert estimate.n == len(mine)
             assert estimate.mean == pytest.approx(sum(s or 0 for s in mine) / len(mine))

@@ -62,7 +62,9 @@ def test_half_a_line_waits_for_its_other_half(tmp_path: Path, records: list[Reco
 def test_a_line_longer_than_a_chunk_is_read_whole(tmp_path: Path, records: list[Record]) -> None:
     huge = msgspec.structs.replace(records[0], question="x" * (2 * CHUNK))
     folder = write_run(tmp_path / "run", [huge, *records[1:]])
-    assert [len(r.question) > CHUNK for r in RecordFollower(folder).read()] == [True] + [False] * (len(records) - 1)
+    assert [len(r.question.text) > CHUNK for r in RecordFollower(folder).read()] == [True] + [False] * (
+        len(records) - 1
+    )
 
 
 def test_a_torn_tail_that_was_cut_off_is_no_new_file(tmp_path: Path, records: list[Record]) -> None:

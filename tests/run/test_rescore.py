@@ -95,7 +95,7 @@ def test_answers_of_an_older_run_are_graded_by_the_rules_of_today(tmp_path: Path
     scores = {"match.all": Score(1.0), "ruler.v1": Score(1.0)}
     denied = msgspec.structs.replace(
         first,
-        outcome=Completion(f"I cannot find {first.targets[0]} in the text"),
+        outcome=Completion(f"I cannot find {first.question.targets[0]} in the text"),
         scores=scores,
         failure_class="correct",
     )

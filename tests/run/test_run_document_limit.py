@@ -180,7 +180,7 @@ def finish(queue: Queue, work: Work) -> None:
 
 
 def test_never_more_documents_are_in_flight_than_the_cache_holds_and_every_probe_is_asked_once() -> None:
-    size = sum(p.allowance + p.prompt_tokens for p in document_of(4, 1024).probes)
+    size = sum(p.question.allowance + p.prompt_tokens for p in document_of(4, 1024).probes)
     queue, rng = queue_of(30, 4, PrefixCache(tokens=3 * size)), random.Random(1)
     flying: list[Work] = []
     asked, peak = 0, 0

@@ -54,13 +54,13 @@ def test_a_run_answers_every_cell_and_its_records_say_what_was_asked(whole: dict
     one = whole["niah/2048/0.5000/1"]
     assert one.reading == "fresh"
     assert one.model == "sim:perfect?tokenizer=bytes"
-    assert one.prompt_tokens + one.allowance == 2048
+    assert one.prompt_tokens + one.question.allowance == 2048
     assert one.receipt.ok
     assert one.failure_class == "correct"
     assert one.score == 1.0
     assert [round(f.depth, 1) for f in one.facts] == [0.5]
     assert isinstance(one.outcome, Completion)
-    assert one.targets[0] in one.outcome.text
+    assert one.question.targets[0] in one.outcome.text
 
 
 def test_drafts_written_ahead_change_nothing_and_one_that_cannot_be_written_fails_in_its_turn(
@@ -118,7 +118,7 @@ def test_a_reading_mode_decides_how_many_documents_there_are(tmp_path: Path, rea
     assert summary.totals.done == len(records) == 12
     assert len({r.document for r in records}) == documents
     assert {r.score for r in records} == {1.0}
-    assert all(r.prompt_tokens + r.allowance == r.cell.length for r in records)
+    assert all(r.prompt_tokens + r.question.allowance == r.cell.length for r in records)
 
 
 def test_a_shared_document_is_the_same_when_it_is_resumed(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_the_first_probe_of_a_shared_document_is_answered_before_the_others_are_
 @pytest.fixture
 def scripted(monkeypatch: pytest.MonkeyPatch) -> ScriptedModel:
     """A model that answers right, in place of the one the spec names; tests change its script."""
-    model = ScriptedModel(lambda probe, attempt: Completion(probe.targets[0]))
+    model = ScriptedModel(lambda probe, attempt: Completion(probe.question.targets[0]))
     monkeypatch.setattr(planning, "open_model", lambda spec, **_: model)
     monkeypatch.setattr(attempts, "FIRST_WAIT_SECONDS", 0.005)
     return model
@@ -157,7 +157,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> ScriptedModel:
 
 def test_a_failure_is_recorded_and_never_scored(tmp_path: Path, scripted: ScriptedModel) -> None:
     refused = Failure("refused_request", "no", status=400)
-    scripted.script = lambda probe, n: refused if probe.cell.sample == 0 else Completion(probe.targets[0])
+    scripted.script = lambda probe, n: refused if probe.cell.sample == 0 else Completion(probe.question.targets[0])
     summary = measure(spec(), tmp_path / "run")
     assert (summary.totals.planned, summary.totals.done, summary.totals.failed) == (12, 6, 6)
     assert summary.totals.failures == {"refused_request": 6}
@@ -203,7 +203,7 @@ def test_a_wrong_key_stops_the_run_early(tmp_path: Path, scripted: ScriptedModel
 
 def test_answers_in_between_keep_the_run_going(tmp_path: Path, scripted: ScriptedModel) -> None:
     down = Failure("server", "down", status=500)
-    scripted.script = lambda probe, n: down if probe.cell.sample % 3 else Completion(probe.targets[0])
+    scripted.script = lambda probe, n: down if probe.cell.sample % 3 else Completion(probe.question.targets[0])
     summary = measure(spec(samples=9, limits={"breaker": 8, "workers": 1}), tmp_path / "run")
     assert (summary.totals.done, summary.totals.failed) == (18, 36)
 
@@ -212,7 +212,7 @@ def test_a_defect_in_a_plugin_ends_the_run_and_loses_nothing(tmp_path: Path, scr
     def script(probe: Probe, attempt: int) -> Outcome:
         if probe.cell.key == "niah/1024/0.5000/0":
             raise ZeroDivisionError("a defect")
-        return Completion(probe.targets[0])
+        return Completion(probe.question.targets[0])
 
     works, scripted.script = scripted.script, script
     events: list[Event] = []
@@ -321,7 +321,7 @@ def test_prompts_are_kept_when_asked_for(tmp_path: Path) -> None:
     (record,) = read_records(tmp_path / "run")
     assert kept.name == "niah-1024-0.5000-0.txt"
     assert len(kept.read_bytes()) == record.prompt_tokens
-    assert record.targets[0] in kept.read_text()
+    assert record.question.targets[0] in kept.read_text()
 
 
 def test_a_run_that_stops_says_so_once_and_keeps_what_was_in_flight(tmp_path: Path, scripted: ScriptedModel) -> None:
@@ -332,7 +332,7 @@ def test_a_run_that_stops_says_so_once_and_keeps_what_was_in_flight(tmp_path: Pa
             time.sleep(0.05)
             return Failure("connection", "refused")
         time.sleep(0.6)
-        return Completion(probe.targets[0])
+        return Completion(probe.question.targets[0])
 
     scripted.script = script
     events: list[Event] = []

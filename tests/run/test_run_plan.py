@@ -110,7 +110,7 @@ def test_the_shortest_length_that_an_error_names_can_be_asked(
 
 
 def test_a_reading_that_the_task_or_the_model_cannot_do_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = ScriptedModel(lambda probe, attempt: Completion(probe.targets[0]))
+    model = ScriptedModel(lambda probe, attempt: Completion(probe.question.targets[0]))
     model.card = model.card.model_copy(update={"nested_problem": "its positions depend on the total length"})
     monkeypatch.setattr(planning, "open_model", lambda spec, **_: model)
     with pytest.raises(UsageError, match="cannot be read nested: its positions"):

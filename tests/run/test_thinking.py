@@ -16,7 +16,7 @@ from leadline.core.drafts import EXTRA_ALLOWANCE
 from leadline.core.errors import UsageError
 from leadline.core.records import Completion, Record
 from leadline.core.spec import make_spec
-from leadline.core.types import Cell
+from leadline.core.types import Cell, Question
 from leadline.models.openai.requests import checked_thinking, thinking_fields
 from leadline.results.run import load_run
 from leadline.run.allowance import FILE, first_allowances, grown_allowance, next_step
@@ -77,7 +77,8 @@ def records_of(cells: list[Cell], allowed: int, cut: int = 0) -> dict[str, Recor
     for number, cell in enumerate(cells):
         outcome = Completion("1", "length" if number < cut else "stop")
         labels = {EXTRA_ALLOWANCE: str(allowed)}
-        made[cell.key] = msgspec.structs.replace(plain_record(0), cell=cell, outcome=outcome, labels=labels)
+        question = Question("?", targets=("42",), labels=labels)
+        made[cell.key] = msgspec.structs.replace(plain_record(0), cell=cell, outcome=outcome, question=question)
     return made
 
 
@@ -179,8 +180,8 @@ def test_an_allowance_is_found_within_the_length_and_kept_for_a_resumed_run(
     assert "8 of 8 samples" in said.err, "a sample that was asked again is counted once"
     records = list(read_records(tmp_path / "run"))
     assert len(records) == 8
-    assert all(r.prompt_tokens + r.allowance == r.cell.length for r in records)
-    assert all(r.sent.decoding["max_tokens"] == r.allowance for r in records)
+    assert all(r.prompt_tokens + r.question.allowance == r.cell.length for r in records)
+    assert all(r.sent.decoding["max_tokens"] == r.question.allowance for r in records)
     assert {r.sent.decoding["reasoning_effort"] for r in records} == {"high"}
     by_length = {one["length"]: one for one in json.loads(said.out)["thinking"]}
     assert [(one["cut_off"], one["allowance"]) for one in by_length.values()] == [(0.0, 4096), (0.0, 4096)]
@@ -207,7 +208,7 @@ def test_answers_that_were_cut_off_are_asked_again_by_a_run_that_was_stopped_bef
     asked = len(server.completions)
     assert run(say, server, tmp_path, *words).code == 0
     assert len(server.completions) == asked + 1
-    assert {r.labels[EXTRA_ALLOWANCE] for r in read_records(folder)} == {"4096"}
+    assert {r.question.labels[EXTRA_ALLOWANCE] for r in read_records(folder)} == {"4096"}
 
 
 def test_a_length_that_has_no_room_for_the_thinking_is_said_and_nothing_is_asked_without_end(

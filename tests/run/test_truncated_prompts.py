@@ -20,7 +20,6 @@ from leadline.store.runs import RECORDS, read_records
 from support.commands import CommandResult, Say
 from support.fake_server import FakeServer, Faults
 from support.leadline_process import write_haystack
-from support.scorer_probes import make_probe
 
 GATE = ("--gate", "overall >= -50")
 
@@ -119,7 +118,7 @@ def test_a_short_count_is_explained_by_cached_tokens_only_if_they_make_it_whole(
     reported: int, cached: int, short: bool
 ) -> None:
     outcome = Completion("x", prompt_tokens=reported, cached_tokens=cached)
-    receipt = receipt_for(make_probe("4821907"), outcome)
+    receipt = receipt_for(1000, outcome)
     assert receipt.short is short
     assert receipt.theirs == reported
     assert receipt.ok is (not short)

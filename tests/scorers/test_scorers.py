@@ -17,7 +17,7 @@ from leadline.scorers.answer_sets import GRAPHWALKS
 from leadline.scorers.failure import classify
 from leadline.scorers.match import ALL, ANY, EXACT, RULER_STRICT, RULER_V1, string_match_all, string_match_part
 from leadline.scorers.normalise import bare, clean, post_process, visible
-from support.scorer_probes import make_probe, said
+from support.scorer_questions import make_question, said
 
 SCORERS = [registry.scorer(name) for name in registry.names("scorers") if name.split(".")[0] in ("match", "ruler")]
 UUID = "3f2b8c1a-9d4e-4f6a-8b7c-1d2e3f4a5b6c"
@@ -73,10 +73,10 @@ def test_an_answer_of_one_endless_number_is_wrong_and_no_error() -> None:
 
 @pytest.mark.parametrize("loop", ["because ", "Final Answer: [ab, "])
 def test_a_long_loop_is_graded_at_once(loop: str) -> None:
-    probe, answer = make_probe("misty-harbor", "amber lamp"), said(loop * 15_000, finish="length")
-    assert RULER_STRICT.score(probe, answer).value == 0.0
-    assert GRAPHWALKS.score(probe, answer).value == 0.0
-    assert classify(probe, answer, {"match.all": ALL.score(probe, answer)}, Receipt(1000, 1000))[0] == "wrong"
+    question, answer = make_question("misty-harbor", "amber lamp"), said(loop * 15_000, finish="length")
+    assert RULER_STRICT.score(question, answer).value == 0.0
+    assert GRAPHWALKS.score(question, answer).value == 0.0
+    assert classify(question, answer, {"match.all": ALL.score(question, answer)}, Receipt(1000, 1000))[0] == "wrong"
 
 
 def test_visible_text_keeps_lines_and_letter_case() -> None:
@@ -124,14 +124,14 @@ MATCHES = [
 
 @pytest.mark.parametrize(("targets", "answer", "all_value", "any_value", "exact_value"), MATCHES)
 def test_matches(targets: tuple[str, ...], answer: str, all_value: float, any_value: float, exact_value: float) -> None:
-    probe, completion = make_probe(*targets), said(answer)
-    assert ALL.score(probe, completion).value == all_value
-    assert ANY.score(probe, completion).value == any_value
-    assert EXACT.score(probe, completion).value == exact_value
+    question, completion = make_question(*targets), said(answer)
+    assert ALL.score(question, completion).value == all_value
+    assert ANY.score(question, completion).value == any_value
+    assert EXACT.score(question, completion).value == exact_value
 
 
 def test_a_score_says_what_was_found_and_what_is_missing() -> None:
-    score = ALL.score(make_probe("red", "blue", "green"), said("green, red"))
+    score = ALL.score(make_question("red", "blue", "green"), said("green, red"))
     assert (score.answer, score.explanation) == ("red, green", "missing: blue")
 
 
@@ -164,8 +164,8 @@ def test_ruler_metrics_are_the_original_ones(
     text = post_process(prediction)
     assert string_match_all(text, references) == pytest.approx(all_value)
     assert string_match_part(text, references) == part_value
-    assert RULER_V1.score(make_probe(*references), said(prediction)).value == pytest.approx(all_value)
-    assert RULER_V1.score(make_probe(*references, match="any"), said(prediction)).value == part_value
+    assert RULER_V1.score(make_question(*references), said(prediction)).value == pytest.approx(all_value)
+    assert RULER_V1.score(make_question(*references, match="any"), said(prediction)).value == part_value
 
 
 def test_ruler_post_processing_strips_before_and_after() -> None:
@@ -214,15 +214,15 @@ STRICT_CASES = [
 def test_strict_scores_whole_words_and_charges_for_further_candidates(
     targets: tuple[str, ...], answer: str, question: str, match: Match, value: float
 ) -> None:
-    score = RULER_STRICT.score(make_probe(*targets, question=question, match=match), said(answer))
+    score = RULER_STRICT.score(make_question(*targets, question=question, match=match), said(answer))
     assert score.value == pytest.approx(value), score
 
 
 def test_listing_everything_is_right_for_ruler_and_worth_little_when_strict() -> None:
     answer = ", ".join(str(4821900 + i) for i in range(40))
-    probe = make_probe("4821907")
-    assert RULER_V1.score(probe, said(answer)).value == 1.0
-    assert RULER_STRICT.score(probe, said(answer)).value < 0.05
+    question = make_question("4821907")
+    assert RULER_V1.score(question, said(answer)).value == 1.0
+    assert RULER_STRICT.score(question, said(answer)).value < 0.05
 
 
 # --- whole values that are not denied ------------------------------------------------------------
@@ -304,16 +304,16 @@ DOES_NOT_GIVE_IT = [
 
 @pytest.mark.parametrize("answer", GIVES_THE_VALUE)
 def test_an_answer_that_gives_the_value_is_right(answer: str) -> None:
-    probe = make_probe("7654321")
-    scores = [scorer.score(probe, said(answer)).value for scorer in (ALL, ANY, RULER_V1)]
+    question = make_question("7654321")
+    scores = [scorer.score(question, said(answer)).value for scorer in (ALL, ANY, RULER_V1)]
     assert scores == [1.0, 1.0, 1.0]
-    assert RULER_STRICT.score(probe, said(answer)).value > 0
+    assert RULER_STRICT.score(question, said(answer)).value > 0
 
 
 @pytest.mark.parametrize("answer", DOES_NOT_GIVE_IT)
 def test_a_part_of_another_value_and_a_denied_value_are_wrong(answer: str) -> None:
-    probe = make_probe("7654321")
-    assert [scorer.score(probe, said(answer)).value for scorer in (ALL, ANY, RULER_STRICT, RULER_V1)] == [
+    question = make_question("7654321")
+    assert [scorer.score(question, said(answer)).value for scorer in (ALL, ANY, RULER_STRICT, RULER_V1)] == [
         0.0,
         0.0,
         0.0,
@@ -323,8 +323,8 @@ def test_a_part_of_another_value_and_a_denied_value_are_wrong(answer: str) -> No
 
 @pytest.mark.parametrize(("question", "value"), [("Who did not come?", 1.0), ("Who came? Do not explain.", 0.0)])
 def test_the_answer_to_a_negative_question_may_be_negative(question: str, value: float) -> None:
-    probe = make_probe("Arden Pell", question=question, match="any")
-    assert ANY.score(probe, said("Arden Pell did not come.")).value == value
+    asked = make_question("Arden Pell", question=question, match="any")
+    assert ANY.score(asked, said("Arden Pell did not come.")).value == value
 
 
 @pytest.mark.parametrize(
@@ -336,14 +336,14 @@ def test_the_answer_to_a_negative_question_may_be_negative(question: str, value:
     ],
 )  # fmt: skip
 def test_a_part_of_the_values_is_that_part_of_the_score(answer: str, whole: float, published: float) -> None:
-    probe = make_probe("7654321", "1234567", "5555555")
-    assert ALL.score(probe, said(answer)).value == pytest.approx(whole)
-    assert RULER_V1.score(probe, said(answer)).value == pytest.approx(published)
-    assert RULER_STRICT.score(probe, said(answer)).value <= whole + 1e-9
+    question = make_question("7654321", "1234567", "5555555")
+    assert ALL.score(question, said(answer)).value == pytest.approx(whole)
+    assert RULER_V1.score(question, said(answer)).value == pytest.approx(published)
+    assert RULER_STRICT.score(question, said(answer)).value <= whole + 1e-9
 
 
 def test_a_denied_candidate_costs_nothing() -> None:
-    assert RULER_STRICT.score(make_probe("7654321"), said("It is 7654321, not 1234567.")).value == 1.0
+    assert RULER_STRICT.score(make_question("7654321"), said("It is 7654321, not 1234567.")).value == 1.0
 
 
 PIECES = ["7654321", "-7654321", "76543210", "7,654,321", "1234567", "red", "Red", "redder", "blue", "not",
@@ -363,9 +363,9 @@ PIECES = ["7654321", "-7654321", "76543210", "7,654,321", "1234567", "red", "Red
     match=st.sampled_from(["all", "any"]),
 )
 def test_strict_scores_never_exceed_rulers(answer: str, targets: list[str], match: Match) -> None:
-    probe, completion = make_probe(*targets, match=match), said(answer)
-    whole = (ANY if match == "any" else ALL).score(probe, completion).value
-    assert RULER_STRICT.score(probe, completion).value <= whole <= RULER_V1.score(probe, completion).value
+    question, completion = make_question(*targets, match=match), said(answer)
+    whole = (ANY if match == "any" else ALL).score(question, completion).value
+    assert RULER_STRICT.score(question, completion).value <= whole <= RULER_V1.score(question, completion).value
 
 
 # --- every scorer, every answer -----------------------------------------------------------------
@@ -392,7 +392,7 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize("scorer", SCORERS, ids=lambda s: s.name)
 def test_a_hostile_answer_scores_nothing(scorer: Scorer, name: str) -> None:
-    score = scorer.score(make_probe("4821907", UUID), said(HOSTILE[name]))
+    score = scorer.score(make_question("4821907", UUID), said(HOSTILE[name]))
     assert score.value == 0.0
     assert len(score.answer) <= 200
     assert len(score.explanation) <= 400
@@ -402,17 +402,17 @@ def test_a_hostile_answer_scores_nothing(scorer: Scorer, name: str) -> None:
 @settings(max_examples=60, deadline=None)
 @given(answer=st.text(max_size=80), targets=st.lists(st.text(min_size=1, max_size=12), min_size=1, max_size=4))
 def test_any_score_lies_between_0_and_1_and_is_the_same_twice(scorer: Scorer, answer: str, targets: list[str]) -> None:
-    probe = make_probe(*targets)
-    score = scorer.score(probe, said(answer))
+    question = make_question(*targets)
+    score = scorer.score(question, said(answer))
     assert 0 <= score.value <= 1
-    assert scorer.score(probe, said(answer)) == score
+    assert scorer.score(question, said(answer)) == score
 
 
 @pytest.mark.parametrize("scorer", SCORERS, ids=lambda s: s.name)
 def test_the_right_answer_alone_scores_1_and_a_refusal_0(scorer: Scorer) -> None:
     for target in ("4821907", UUID, "QXJTL", "lantern"):
-        assert scorer.score(make_probe(target), said(target)).value == 1.0
-        assert scorer.score(make_probe(target), said("I'm sorry, but I can't help with that.")).value == 0.0
+        assert scorer.score(make_question(target), said(target)).value == 1.0
+        assert scorer.score(make_question(target), said("I'm sorry, but I can't help with that.")).value == 0.0
 
 
 def test_every_scorer_is_registered_under_its_own_name() -> None:

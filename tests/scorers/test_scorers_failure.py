@@ -2,40 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from leadline.core.records import Failure, FailureClass, FailureKind, Receipt, Score
-from leadline.core.types import Probe
+from leadline.core.types import Question
 from leadline.scorers import failure
 from leadline.scorers.denials import says_not_found, says_refusal
 from leadline.scorers.failure import classify
 from leadline.scorers.match import ALL, EXACT, abstention
-from support.scorer_probes import make_probe, said
+from support.scorer_questions import make_question, said
 
 UUID = "3f2b8c1a-9d4e-4f6a-8b7c-1d2e3f4a5b6c"
 OTHER_UUID = "77aa8c1a-0b1c-4f6a-8b7c-aa2e3f4a5b6c"
 HONEST = Receipt(ours=1000, theirs=1000)
 SILENT = Receipt(ours=1000, theirs=None)
 
-NUMBER = make_probe("4821907", distractors=["5512345", "6612345"])
-NUMBERS = make_probe("4821907", "5512345", "6612345", "7712345")
-PAIR = make_probe("misty-harbor", distractors=["bold-arrow"], question="Which word belongs to calm-brook?")
-ID = make_probe(UUID, distractors=[OTHER_UUID])
-CHAIN = make_probe(
+NUMBER = make_question("4821907", distractors=["5512345", "6612345"])
+NUMBERS = make_question("4821907", "5512345", "6612345", "7712345")
+PAIR = make_question("misty-harbor", distractors=["bold-arrow"], question="Which word belongs to calm-brook?")
+ID = make_question(UUID, distractors=[OTHER_UUID])
+CHAIN = make_question(
     "QXJTL", "MPWRA", "KKLMN",
     distractors=["ZZKOP", "WWERT"], family="tracing", demonstration=("HUY", "PLM"),
 )  # fmt: skip
-COUNT = make_probe("fire", "water", "stone", family="counting", question="Which words are most common?")
-QUESTION = make_probe("Normandy", "in Normandy", match="any", family="questions", question="Where did they settle?")
+COUNT = make_question("fire", "water", "stone", family="counting", question="Which words are most common?")
+QUESTION = make_question("Normandy", "in Normandy", match="any", family="questions", question="Where did they settle?")
 
 ANSWERS = [
-    # probe, answer, finish, class, detail
+    # question, answer, finish, class, detail
     (NUMBER, "4821907", "stop", "correct", ""),
     (NUMBER, "4821907", "length", "correct", ""),
     (NUMBER, "It could be 4821907 or 5512345", "stop", "correct", ""),  # match.all gives it 1; strict scoring does not
@@ -98,20 +98,20 @@ ANSWERS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("probe", "answer", "finish", "expected", "detail"), ANSWERS)
+@pytest.mark.parametrize(("question", "answer", "finish", "expected", "detail"), ANSWERS)
 def test_an_answer_gets_its_class_and_detail(
-    probe: Probe, answer: str, finish: str, expected: str, detail: str
+    question: Question, answer: str, finish: str, expected: str, detail: str
 ) -> None:
     completion = said(answer, finish)
-    scores = {"match.all": ALL.score(probe, completion)}
+    scores = {"match.all": ALL.score(question, completion)}
     for receipt in (HONEST, SILENT):
-        assert classify(probe, completion, scores, receipt) == (expected, detail)
+        assert classify(question, completion, scores, receipt) == (expected, detail)
 
 
-NOT_THERE = make_probe("not there", distractors=("4821907", "5550123"), match="any", family="needle")
+NOT_THERE = make_question("not there", distractors=("4821907", "5550123"), match="any", family="needle")
 NOT_THERE = replace(NOT_THERE, absent=True, value_kind="numbers")
 PRESENT = replace(NUMBER, absent=False)
-ABSENT: list[tuple[Probe, str, str, str, str]] = [
+ABSENT: list[tuple[Question, str, str, str, str]] = [
     (NOT_THERE, "Not there.", "stop", "correct", ""),
     (NOT_THERE, "The text does not say.", "stop", "correct", ""),
     (NOT_THERE, "It is 4821907.", "stop", "false_alarm", failure.ANOTHER_VALUE),
@@ -125,14 +125,14 @@ ABSENT: list[tuple[Probe, str, str, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("probe", "answer", "finish", "expected", "detail"), ABSENT)
+@pytest.mark.parametrize(("question", "answer", "finish", "expected", "detail"), ABSENT)
 def test_a_question_without_an_answer_has_classes_of_its_own(
-    probe: Probe, answer: str, finish: str, expected: str, detail: str
+    question: Question, answer: str, finish: str, expected: str, detail: str
 ) -> None:
     completion = said(answer, finish)
-    score = abstention(probe, completion) if probe.absent else ALL.score(probe, completion)
+    score = abstention(question, completion) if question.absent else ALL.score(question, completion)
     assert score.value == float(expected == "correct")
-    assert classify(probe, completion, {"match.all": score}, HONEST) == (expected, detail)
+    assert classify(question, completion, {"match.all": score}, HONEST) == (expected, detail)
 
 
 def test_every_class_is_reached() -> None:
@@ -205,12 +205,13 @@ OTHER_LINES = {
 @pytest.mark.parametrize("kind", OTHER_LINES)
 def test_the_value_of_another_line_of_the_document_is_a_distractor(kind: str) -> None:
     """In a haystack of lines nothing but the line asked for is planted one by one."""
-    probe, line, there, elsewhere = OTHER_LINES[kind]
-    probe = replace(probe, family="needle", distractors=())
+    question, line, there, elsewhere = OTHER_LINES[kind]
+    question = replace(question, family="needle", distractors=())
     document = "A line before.\n" + line.format(there) + "\nA line after with 190909099.\n"
     for value, expected in ((there, ("distractor", failure.ANOTHER_VALUE)), (elsewhere, None)):
         completion = said(f" {value.upper()}.")
-        found = classify(probe, completion, {"m": ALL.score(probe, completion)}, HONEST, document)
+        other = failure.value_of_another_line(question, completion.text, document)
+        found = classify(question, completion, {"m": ALL.score(question, completion)}, HONEST, other)
         assert (found == expected) if expected else (found[0] != "distractor")
 
 
@@ -302,7 +303,7 @@ def test_every_completion_gets_a_class_that_agrees_with_its_score(scored: float,
 
 
 def test_a_very_long_answer_against_thousands_of_planted_values_is_classed() -> None:
-    many = make_probe("4821907", distractors=[str(5_000_000 + i) for i in range(6000)])
+    many = make_question("4821907", distractors=[str(5_000_000 + i) for i in range(6000)])
     text = " ".join(f"w{i}" for i in range(40_000))
     assert classify(many, said(text, "length"), {"s": Score(0.0)}, HONEST)[0] == "cut_off"
     assert classify(many, said(f"{text} 5005000"), {"s": Score(0.0)}, HONEST)[0] == "distractor"

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from difflib import SequenceMatcher
 
 import pytest
+from msgspec.structs import replace
 
 from leadline.core.records import Receipt, Score
-from leadline.core.types import Probe
+from leadline.core.types import Question
 from leadline.scorers import failure
-from leadline.scorers.copies import MRCR, MRCR_ALL_CHARACTERS, MRCR_STRICT, copied, ratio
+from leadline.scorers.copies import MRCR, MRCR_ALL_CHARACTERS, MRCR_STRICT, WRONG_ORDINAL, copied, ratio
 from leadline.scorers.failure import classify
 from support.golden_answers import golden_folder
-from support.scorer_probes import make_probe, said
+from support.scorer_questions import make_question, said
 
 HONEST = Receipt(1000, 1000)
 ITEMS = [
@@ -25,11 +25,14 @@ ITEMS = [
 ELSEWHERE = "Of herons I sing.\nA tired surveyor borrowed a torn sail.\nThe glass blower wrapped up a sack of walnuts."
 
 
-def asked_for(number: int) -> Probe:
+def asked_for(number: int) -> Question:
     others = tuple(f"kelora {text}" for n, text in enumerate(ITEMS) if n != number)
-    probe = make_probe(f"kelora {ITEMS[number]}", distractors=(f"kelora {ELSEWHERE}",), family="mrcr")
+    question = make_question(f"kelora {ITEMS[number]}", distractors=(f"kelora {ELSEWHERE}",), family="mrcr")
     return replace(
-        probe, opening="kelora", mistakes={"wrong ordinal": others}, labels={"ordinal": str(number + 1), "needles": "3"}
+        question,
+        code_word="kelora",
+        mistakes={"wrong ordinal": others},
+        labels={"ordinal": str(number + 1), "needles": "3"},
     )
 
 
@@ -40,8 +43,8 @@ def test_the_published_rule_gives_real_answers_their_published_scores() -> None:
     for row in rows:
         [message] = [part for part in row["response"]["output"] if part["type"] == "message"]
         text = "".join(part["text"] for part in message["content"])
-        probe = replace(make_probe(row["expected_answer"]), opening=row["random_string_to_prepend"])
-        assert MRCR.score(probe, said(text)).value == pytest.approx(row["reward"], abs=1e-12)
+        question = replace(make_question(row["expected_answer"]), code_word=row["random_string_to_prepend"])
+        assert MRCR.score(question, said(text)).value == pytest.approx(row["reward"], abs=1e-12)
 
 
 def test_the_rule_is_zero_without_the_code_word_and_the_ratio_of_difflib_with_it() -> None:
@@ -57,9 +60,9 @@ def test_the_rule_is_zero_without_the_code_word_and_the_ratio_of_difflib_with_it
 
 def test_the_junk_heuristic_can_cost_much_for_little() -> None:
     text = " ".join(ITEMS * 3)
-    probe = replace(make_probe(f"kelora {text}"), opening="kelora")
+    question = replace(make_question(f"kelora {text}"), code_word="kelora")
     changed = said(f"kelora {text.replace('copper', 'silver', 1)}")
-    with_junk, without = (scorer.score(probe, changed).value for scorer in (MRCR, MRCR_ALL_CHARACTERS))
+    with_junk, without = (scorer.score(question, changed).value for scorer in (MRCR, MRCR_ALL_CHARACTERS))
     assert without > 0.98
     assert with_junk < without
 
@@ -68,8 +71,8 @@ def test_the_junk_heuristic_can_cost_much_for_little() -> None:
     ("answer", "strict", "expected"),
     [
         (f"kelora {ITEMS[1]}", 1.0, ("correct", "")),
-        (f"kelora {ITEMS[0]}", 0.0, ("distractor", failure.WRONG_ORDINAL)),
-        (f"kelora {ITEMS[2]}", 0.0, ("distractor", failure.WRONG_ORDINAL)),
+        (f"kelora {ITEMS[0]}", 0.0, ("distractor", WRONG_ORDINAL)),
+        (f"kelora {ITEMS[2]}", 0.0, ("distractor", WRONG_ORDINAL)),
         (f"kelora {ELSEWHERE}", 0.0, ("distractor", failure.ANOTHER_VALUE)),
         (ITEMS[1], 0.0, ("wrong_format", failure.NO_CODE_WORD)),
         (f"kelora {ITEMS[1][: len(ITEMS[1]) * 7 // 10]}", 0.0, ("partial", "")),
@@ -78,10 +81,10 @@ def test_the_junk_heuristic_can_cost_much_for_little() -> None:
     ],
 )
 def test_an_answer_says_which_item_was_copied(answer: str, strict: float, expected: tuple[str, str]) -> None:
-    probe, completion = asked_for(1), said(answer)
-    assert MRCR_STRICT.score(probe, completion).value == strict
-    scores: dict[str, Score] = {"mrcr": MRCR.score(probe, completion)}
-    assert classify(probe, completion, scores, HONEST) == expected
+    question, completion = asked_for(1), said(answer)
+    assert MRCR_STRICT.score(question, completion).value == strict
+    scores: dict[str, Score] = {"mrcr": MRCR.score(question, completion)}
+    assert classify(question, completion, scores, HONEST) == expected
 
 
 @pytest.mark.parametrize("asked", range(3))

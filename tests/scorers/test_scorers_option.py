@@ -14,7 +14,7 @@ from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.types import Cell
 from leadline.run.measure import measure
 from leadline.store.runs import read_records
-from support.scorer_probes import make_probe, said
+from support.scorer_questions import make_question, said
 
 MINE = """
 from leadline.core.records import Score
@@ -22,12 +22,12 @@ from leadline.core.records import Score
 class Mine:
     name = "mine"
 
-    def score(self, probe, completion):
+    def score(self, question, completion):
         return Score(0.25, answer=completion.text)
 
 READY = Mine()
 
-def share_of_letters(probe, completion):
+def share_of_letters(question, completion):
     return 0.75
 
 NOT_ONE = 7
@@ -43,7 +43,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize(("name", "value"), [("Mine", 0.25), ("READY", 0.25), ("share_of_letters", 0.75)])
 def test_a_scorer_from_a_file_is_a_class_an_object_or_a_function(mine: Path, name: str, value: float) -> None:
-    assert registry.scorer(f"./mine.py:{name}").score(make_probe("x"), said("y")).value == value
+    assert registry.scorer(f"./mine.py:{name}").score(make_question("x"), said("y")).value == value
 
 
 def test_the_option_replaces_the_scorers_of_every_question(mine: Path) -> None:

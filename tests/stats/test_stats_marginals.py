@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from leadline.core.records import Completion, Failure, Receipt, Record, Score, Sent
-from leadline.core.types import Cell, Reading
+from leadline.core.types import Cell, Question, Reading
 from leadline.stats.marginals import design_effect, group_means, marginals
 from leadline.stats.observations import Observations, observations, parts_by_category, parts_by_depth, parts_by_task
 from support.planted import Archetype, archetype, planted
@@ -19,8 +19,8 @@ def record(cell: Cell, value: float | None, *, cluster: str = "", other: float =
     outcome = Failure(why="timeout", message="slow") if value is None else Completion(text="x")
     scores = {} if value is None else {"match.all": Score(value=value), "match.exact": Score(value=other)}
     return Record(
-        cell=cell, reading="fresh", document=cell.key, cluster=cluster or cell.key, model="sim:x", question="?",
-        answer_prefix="", targets=("a",), facts=(), body_tokens=10, prompt_tokens=20, allowance=5,
+        cell=cell, reading="fresh", document=cell.key, cluster=cluster or cell.key, model="sim:x",
+        question=Question("?", targets=("a",), allowance=5), facts=(), body_tokens=10, prompt_tokens=20,
         sent=Sent(form="chat", prefix="none"), outcome=outcome, receipt=Receipt(20, 20), scores=scores,
         failure_class="error" if value is None else "correct", attempts=1, started=0.0, seconds=0.1,
     )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from leadline.core.records import Completion, Failure, Record, Score
-from leadline.core.types import Cell
+from leadline.core.types import Cell, Question
 from leadline.results.breakdowns import FromMemory, from_memory
 from support.planted_runs import planted_record
 
@@ -14,11 +14,9 @@ def said(task: str, sample: int, text: str, score: float, *, bare: bool) -> Reco
     record = planted_record(Cell(task, 4096, 0.5, sample), 1.0)
     return msgspec.structs.replace(
         record,
-        question=f"question {sample}",
-        targets=("Rome",),
+        question=Question(f"question {sample}", targets=("Rome",), labels={"no_context": "true"} if bare else {}),
         outcome=Completion(text),
         scores={"ruler.v1": Score(score)},
-        labels={"no_context": "true"} if bare else {},
     )
 
 

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from leadline.core.records import Completion, Failure, PlantedRecord, Receipt, Record, Score, Sent
-from leadline.core.types import Cell
+from leadline.core.types import Cell, Question
 from leadline.store import runs as codec
 
 words = st.text(max_size=40)
@@ -30,13 +30,19 @@ records = st.builds(
     document=words,
     cluster=words,
     model=words,
-    question=words,
-    answer_prefix=words,
-    targets=st.lists(words, max_size=3).map(tuple),
+    question=st.builds(
+        Question,
+        words,
+        answer_prefix=words,
+        targets=st.lists(words, max_size=3).map(tuple),
+        allowance=counts,
+        labels=st.dictionaries(words, words, max_size=2),
+        mistakes=st.dictionaries(words, st.lists(words, max_size=2).map(tuple), max_size=2),
+        reference=st.none() | finite | words | st.lists(words | counts, max_size=2),
+    ),
     facts=st.lists(st.builds(PlantedRecord, words, counts, counts, finite, finite), max_size=2).map(tuple),
     body_tokens=counts,
     prompt_tokens=counts,
-    allowance=counts,
     sent=st.builds(
         Sent, form=st.just("chat"), prefix=st.just("prefill"), characters=counts, digest=words,
         decoding=st.dictionaries(words, st.none() | counts | words | st.booleans(), max_size=2),
@@ -46,7 +52,7 @@ records = st.builds(
     scores=st.dictionaries(words, st.builds(Score, value=st.floats(0, 1), answer=words), max_size=2),
     failure_class=st.sampled_from(["correct", "error", "empty"]),
     detail=words,
-    labels=st.dictionaries(words, words, max_size=2),
+    other_value=words,
     attempts=st.integers(1, 9),
     started=finite,
     seconds=finite,

@@ -62,7 +62,7 @@ def frames() -> dict[str, Frame]:
 def is_exact(document: Document, tokenizer: Tokenizer) -> bool:
     for probe in document.probes:
         ids = document.prompt_ids(probe)
-        if len(ids) != probe.cell.length - probe.allowance or not np.array_equal(
+        if len(ids) != probe.cell.length - probe.question.allowance or not np.array_equal(
             tokenizer.encode(document.prompt_text(probe)), ids
         ):
             return False

@@ -32,11 +32,14 @@ def hostile_records() -> list[Record]:
             msgspec.structs.replace(
                 record,
                 outcome=Completion(text, "stop", thinking=text[:2000], completion_tokens=1),
-                question=text[:2000],
-                targets=(text[:500],),
-                answer_prefix=text[:100],
+                question=msgspec.structs.replace(
+                    record.question,
+                    text=text[:2000],
+                    targets=(text[:500],),
+                    answer_prefix=text[:100],
+                    labels={"label": text[:100]},
+                ),
                 detail=text[:100],
-                labels={"label": text[:100]},
                 document=f"{record.document} {text[:100]}",
                 sent=msgspec.structs.replace(record.sent, notes=(text[:200],)),
             )

@@ -25,7 +25,9 @@ def put_in_sentences(run: Path, *, bare_every: int = 0) -> None:
     lines = read_lines(run)
     for line in lines:
         if line["failure_class"] == "correct" and (not bare_every or line["cell"]["sample"] % bare_every):
-            line["outcome"]["text"] = f"As far as I can see it is {line['targets'][0]}, which the text says once."
+            line["outcome"]["text"] = (
+                f"As far as I can see it is {line['question']['targets'][0]}, which the text says once."
+            )
     write_lines(run, lines)
 
 

@@ -46,7 +46,8 @@ class MortalModel:
             log.write(" ".join(probe.cell.key.replace(" ", "_") for probe in probes) + "\n")
         sent = Sent(form="ids", prefix="none")
         return [
-            Answer(sent, Completion(p.targets[0], finish="stop", prompt_tokens=p.prompt_tokens), 0.01) for p in probes
+            Answer(sent, Completion(p.question.targets[0], finish="stop", prompt_tokens=p.prompt_tokens), 0.01)
+            for p in probes
         ]
 
     def nll(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from leadline.core.contracts import Model
 from leadline.core.registry import ModelName, provider
-from leadline.core.types import Cell, Document, Probe
+from leadline.core.types import Cell, Document, Probe, Question
 from leadline.models.openai.provider import OpenAIModel
 
 NEEDLE = "The number kept for the old lighthouse is 4711321."
@@ -33,18 +33,12 @@ def document_for(
     ids, whole = tokenizer.encode(text), tokenizer.encode(text + closing)
     probe = Probe(
         cell=Cell("niah", len(whole) + frame.extra_tokens + 16, 0.5, sample),
+        question=Question(question, prefix, ("4711321",), 16, ("match.all",)),
         cut=len(ids),
         cut_characters=len(text),
-        tail=tail,
-        closing_ids=whole[len(ids) :],
+        user_suffix=tail,
+        suffix_ids=whole[len(ids) :],
         prompt_tokens=len(whole) + frame.extra_tokens,
-        question=question,
-        answer_prefix=prefix,
-        targets=("4711321",),
-        distractors=(),
-        facts=(),
-        allowance=16,
-        scorers=("match.all",),
     )
     document = Document(f"niah/{sample}", f"niah/{sample}", frame, text, ids, 0, len(frame.before), (), (probe,))
     return document, probe

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from leadline.core.records import Completion, Failure, Receipt, Record, Score, Sent
-from leadline.core.types import Cell
+from leadline.core.types import Cell, Question
 from leadline.store.manifest import Manifest, session
 
 
@@ -13,8 +13,8 @@ def record(sample: int, *, text: str = "42", failed: bool = False, length: int =
     outcome = Failure("server", "500", transient=True) if failed else Completion(text)
     return Record(
         cell=Cell("niah", length, 0.5, sample), reading="fresh", document=f"d{sample}", cluster=f"d{sample}",
-        model="sim:perfect", question="?", answer_prefix="", targets=("42",), facts=(), body_tokens=900,
-        prompt_tokens=960, allowance=64, sent=Sent("chat", "none"), outcome=outcome, receipt=Receipt(960, None),
+        model="sim:perfect", question=Question("?", targets=("42",), allowance=64, scorers=("match.all",)), facts=(),
+        body_tokens=900, prompt_tokens=960, sent=Sent("chat", "none"), outcome=outcome, receipt=Receipt(960, None),
         scores={} if failed else {"match.all": Score(1.0)}, failure_class="error" if failed else "correct",
         attempts=1, started=0.0, seconds=0.1,
     )  # fmt: skip

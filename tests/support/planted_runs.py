@@ -11,7 +11,7 @@ import msgspec
 
 from leadline.core.records import Completion, Failure, FailureClass, PlantedRecord, Receipt, Record, Score, Sent
 from leadline.core.seeds import digest, rng
-from leadline.core.types import Cell, Reading
+from leadline.core.types import Cell, Question, Reading
 from leadline.results.run import RecordKind, planned_grid
 from leadline.store.manifest import Manifest, session
 from leadline.store.runs import open_run
@@ -69,13 +69,16 @@ def planted_record(cell: Cell, chance: float, *, reading: Reading = "fresh", mod
         document=document,
         cluster=document,
         model=model,
-        question=f"What is the number of the lighthouse {draw.randrange(1000)}?",
-        answer_prefix="The number is",
-        targets=(value,),
+        question=Question(
+            f"What is the number of the lighthouse {draw.randrange(1000)}?",
+            "The number is",
+            (value,),
+            32,
+            ("match.all",),
+        ),
         facts=(PlantedRecord("needle", start, start + 24, depth, start / max(1, body - 24)),),
         body_tokens=body,
         prompt_tokens=cell.length - 32,
-        allowance=32,
         sent=Sent("ids", "prefill", digest="0123456789abcdef", decoding={"temperature": 0}),
         outcome=Completion(text, "stop", prompt_tokens=cell.length - 32, completion_tokens=len(text) // 4 + 1),
         receipt=Receipt(cell.length - 32, cell.length - 32),

@@ -11,7 +11,7 @@ import numpy as np
 
 from leadline.core.contracts import ModelCard, Tokenizer
 from leadline.core.records import Answer, Completion, Failure, Sent
-from leadline.core.types import Cell, Document, Frame, Probe
+from leadline.core.types import Cell, Document, Frame, Probe, Question
 from leadline.text.chat import completion_frame
 from leadline.text.tokenizers import open_tokenizer
 
@@ -53,9 +53,8 @@ def document_of(samples: int, length: int = 1024) -> Document:
     ids = np.arange(samples + 8, dtype=np.int32)
     probes = tuple(
         Probe(
-            cell=Cell("niah", length, 0.5, n), cut=n + 1, cut_characters=n + 1, tail="?", closing_ids=ids[:1],
-            prompt_tokens=n + 2, question="?", answer_prefix="", targets=("7",), distractors=(), facts=(),
-            allowance=4, scorers=("match.all",),
+            cell=Cell("niah", length, 0.5, n), question=Question("?", "", ("7",), 4, ("match.all",)), cut=n + 1,
+            cut_characters=n + 1, user_suffix="?", suffix_ids=ids[:1], prompt_tokens=n + 2,
         )
         for n in range(samples)
     )  # fmt: skip

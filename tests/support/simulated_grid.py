@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from leadline.core.records import Completion
 from leadline.core.registry import ModelName, provider
-from leadline.core.types import Cell, Document, Probe
+from leadline.core.types import Cell, Document, Probe, Question
 from leadline.models.sim.model import SimulatedModel
 from leadline.scorers.match import ALL
 from leadline.tasks.niah import Needle
@@ -40,16 +40,10 @@ def text_document(body: str, question: str, *, targets: tuple[str, ...], depth: 
         cell=Cell("hand", len(ids) + len(closing) + 64, depth, 0),
         cut=len(ids),
         cut_characters=len(head + body),
-        tail=f"\n\n{question} ",
-        closing_ids=closing,
+        user_suffix=f"\n\n{question} ",
+        suffix_ids=closing,
         prompt_tokens=len(ids) + len(closing),
-        question=question,
-        answer_prefix="",
-        targets=targets,
-        distractors=(),
-        facts=(),
-        allowance=64,
-        scorers=("match.all",),
+        question=Question(question, "", targets, 64, ("match.all",)),
     )
     return Document(
         id="hand", cluster="hand", frame=completion_frame(), text=head + body, tokens=ids, body_start=3,
@@ -64,4 +58,4 @@ def reply(model: SimulatedModel, document: Document, probe: Probe | None = None)
 
 
 def scored(model: SimulatedModel, document: Document) -> float:
-    return ALL.score(document.probes[0], reply(model, document)).value
+    return ALL.score(document.probes[0].question, reply(model, document)).value

@@ -48,23 +48,25 @@ def test_every_retrieval_family_has_the_option() -> None:
 @pytest.mark.parametrize("name", GENERATED)
 def test_a_set_share_is_not_there_and_all_questions_are_put_alike(name: str) -> None:
     probes = [(d, p) for d in documents(opened(name, absent=0.3), name) for p in d.probes]
-    absent = [p for _, p in probes if p.absent]
-    assert all(2 <= sum(bool(p.absent) for _, p in probes if p.cell.depth == d) <= 4 for d in DEPTHS)
-    assert {p.labels["absent"] for _, p in probes} == {"true", "false"}
-    assert len({(p.answer_prefix, p.tail.rpartition("?")[2]) for _, p in probes}) == 1
-    assert {p.targets for p in absent} == {("not there",)}
+    absent = [p for _, p in probes if p.question.absent]
+    assert all(2 <= sum(bool(p.question.absent) for _, p in probes if p.cell.depth == d) <= 4 for d in DEPTHS)
+    assert {p.question.absent for _, p in probes} == {True, False}
+    assert len({(p.question.answer_prefix, p.user_suffix.rpartition("?")[2]) for _, p in probes}) == 1
+    assert {p.question.targets for p in absent} == {("not there",)}
     for document, probe in probes:
-        assert bool(document.planted(probe)) is not probe.absent
-        if probe.absent:
-            assert len(probe.distractors) >= len(DEPTHS)
-            assert all(value in document.text for value in probe.distractors if name[:2] != "qa")
+        assert bool(document.planted(probe)) is not probe.question.absent
+        if probe.question.absent:
+            assert len(probe.question.distractors) >= len(DEPTHS)
+            assert all(value in document.text for value in probe.question.distractors if name[:2] != "qa")
 
 
 @pytest.mark.parametrize("name", GENERATED[:3])
 def test_the_key_that_is_asked_for_is_nowhere_in_the_document(name: str) -> None:
     for document in documents(opened(name, absent=1.0), name, samples=3):
         for probe in document.probes:
-            key = probe.question.split('"')[1] if name == "kv" else probe.question.partition("?")[0].split()[-1]
+            key = (
+                probe.question.text.split('"')[1] if name == "kv" else probe.question.text.partition("?")[0].split()[-1]
+            )
             assert len(key) > 4
             assert key not in document.text
 
@@ -75,7 +77,7 @@ def test_a_document_is_the_same_whichever_of_its_questions_have_no_answer(name: 
     assert [d.text[d.body_start_characters : d.body_start_characters + 500] for d in some] == [
         d.text[d.body_start_characters : d.body_start_characters + 500] for d in most
     ]
-    few, many = ([p.cell for d in made for p in d.probes if p.absent] for made in (some, most))
+    few, many = ([p.cell for d in made for p in d.probes if p.question.absent] for made in (some, most))
     assert set(few) < set(many)
 
 
@@ -83,12 +85,12 @@ def test_documents_that_answer_are_left_out_of_a_question_file(tmp_path: Path) -
     squad(tmp_path / "q.json")
     task = opened("qa_1", data=str(tmp_path / "q.json"), absent=0.5)
     probes = [(d, p) for d in documents(task, "qa_1", samples=6, length=700) for p in d.probes]
-    assert {p.absent for _, p in probes} == {True, False}
+    assert {p.question.absent for _, p in probes} == {True, False}
     present = {p.cell: p for d in documents(opened("qa_1", data=str(tmp_path / "q.json")), "qa_1", 6, 700)
                for p in d.probes}  # fmt: skip
     for document, probe in probes:
-        answers = present[probe.cell].targets
-        assert any(answer in document.text for answer in answers) is not probe.absent
+        answers = present[probe.cell].question.targets
+        assert any(answer in document.text for answer in answers) is not probe.question.absent
 
 
 def test_the_identity_of_a_run_without_the_option_is_what_it_was() -> None:

@@ -43,12 +43,12 @@ class Asked:
 
     @property
     def operation(self) -> str:
-        return self.probe.labels.get("operation", "")
+        return self.probe.question.labels.get("operation", "")
 
     @property
     def candidates(self) -> list[str]:
         """What looks like an answer, in the order of the text."""
-        return [found[0] for found in value_pattern(self.probe).finditer(self.text)]
+        return [found[0] for found in value_pattern(self.probe.question).finditer(self.text)]
 
 
 def asked(name: str, samples: int, length: int, **options: Any) -> list[Asked]:
@@ -62,7 +62,7 @@ def asked(name: str, samples: int, length: int, **options: Any) -> list[Asked]:
         document = task.document([Cell(name, length, depth, sample)], seed=1, fitter=fitter)
         [probe] = document.probes
         text = document.text[document.body_start_characters : probe.cut_characters]
-        found.append(Asked(probe, text, trivial_answers(text, probe, planted_sentences(task))))
+        found.append(Asked(probe, text, trivial_answers(text, probe.question, planted_sentences(task))))
     return found
 
 
@@ -79,9 +79,9 @@ def given(choose: Callable[[Asked], Sequence[str]]) -> Reader:
     """A reader that chooses as many candidates as are wanted, in the form that the question asks for."""
 
     def read(one: Asked) -> str:
-        size = 1 if one.probe.match == "any" else max(len(set(one.probe.targets)), 1)
+        size = 1 if one.probe.question.match == "any" else max(len(set(one.probe.question.targets)), 1)
         answer = ", ".join(list(dict.fromkeys(choose(one)))[:size])
-        return one.probe.answer_form.format(answer=answer) if one.probe.answer_form else answer
+        return one.probe.question.answer_form.format(answer=answer) if one.probe.question.answer_form else answer
 
     return read
 
@@ -115,7 +115,9 @@ NODE_READERS = {"only on the left": given(only_left), "only on the right": given
 
 
 def constant(answer: str) -> Reader:
-    return lambda one: one.probe.answer_form.format(answer=answer) if one.probe.answer_form else answer
+    return lambda one: (
+        one.probe.question.answer_form.format(answer=answer) if one.probe.question.answer_form else answer
+    )
 
 
 # --- chance ---
@@ -151,9 +153,9 @@ def chance_of_more(right: int, count: int, share: float) -> float:
 
 
 def is_right(one: Asked, answer: str) -> bool:
-    if one.probe.absent:
-        return abstention(one.probe, Completion(answer)).value == 1.0
-    return registry.scorer(one.probe.scorers[0]).score(one.probe, Completion(answer)).value == 1.0
+    if one.probe.question.absent:
+        return abstention(one.probe.question, Completion(answer)).value == 1.0
+    return registry.scorer(one.probe.question.scorers[0]).score(one.probe.question, Completion(answer)).value == 1.0
 
 
 def compared(
@@ -174,7 +176,7 @@ def assert_at_chance(found: Mapping[tuple[str, str], Trials]) -> None:
 
 
 def one_of_the_candidates(one: Asked) -> float:
-    wanted = 1 if one.probe.match == "any" else max(len(set(one.probe.targets)), 1)
+    wanted = 1 if one.probe.question.match == "any" else max(len(set(one.probe.question.targets)), 1)
     return 1 / max(comb(len(set(one.candidates)), wanted), 1)
 
 
@@ -182,7 +184,7 @@ def majority(questions: Sequence[Asked]) -> dict[str, float]:
     """The share of the commonest answer, by operation."""
     answers: dict[str, Counter[tuple[str, ...]]] = defaultdict(Counter)
     for one in questions:
-        answers[one.operation][one.probe.targets] += 1
+        answers[one.operation][one.probe.question.targets] += 1
     return {name: max(found.values()) / found.total() for name, found in answers.items()}
 
 
@@ -212,7 +214,7 @@ def test_needles(options: dict[str, Any]) -> None:
 def test_questions_without_an_answer(name: str) -> None:
     share, haystack = 0.3, {"haystack": "noise"} if name in ("niah", "worlds") else {}
     questions = asked(name, 25, 600, absent=share, **haystack)
-    present = [one for one in questions if not one.probe.absent]
+    present = [one for one in questions if not one.probe.question.absent]
     assert len(questions) - len(present) == pytest.approx(share * len(questions), abs=5)
     chance = {"niah": lambda _: 0.25}.get(name, one_of_the_candidates)
     if name != "worlds":
@@ -255,7 +257,7 @@ def test_graphwalks() -> None:
     questions = asked("graphwalks", 4 * 60, 700)
     found: dict[tuple[str, str], Trials] = defaultdict(Trials)
     for one in questions:
-        targets, nodes = set(one.probe.targets), set(one.candidates)
+        targets, nodes = set(one.probe.question.targets), set(one.candidates)
         for name, reader in {**READERS, **NODE_READERS}.items():
             named = set(re.findall(r"\w+", reader(one).partition("[")[2]))
             found[one.operation, name].add(len(named & targets), len(named & nodes), len(targets) / len(nodes))
@@ -273,7 +275,7 @@ def test_ladder() -> None:
     copies = [one for one in questions if one.operation == "retrieve"]
     for name in ("first", "last", "most frequent"):
         scorer = registry.scorer("ladder")
-        values = [scorer.score(one.probe, Completion(READERS[name](one))).value for one in copies]
+        values = [scorer.score(one.probe.question, Completion(READERS[name](one))).value for one in copies]
         assert sum(values) / len(values) < 0.25  # the partial credit of copying another question
 
 
@@ -290,7 +292,7 @@ def test_aggregate(topics: str) -> None:
     def chance(one: Asked) -> float:
         if one.operation in NUMBERS_ASKED:
             return shares[one.operation]
-        return 0.5 if one.operation == "compare" else len(one.probe.targets) / len(TOPICS)
+        return 0.5 if one.operation == "compare" else len(one.probe.question.targets) / len(TOPICS)
 
     constants = (*TOPICS, "more common", "less common", "same frequency", "0", "1", "2", "5")
     readers = {**READERS, **{answer: constant(answer) for answer in constants}}
@@ -314,7 +316,7 @@ def test_mrcr(needles: int) -> None:
     questions = asked("mrcr", 120, 1500, needles=needles)
     found: dict[tuple[str, str], Trials] = defaultdict(Trials)
     for one in questions:
-        alike = [one.probe.targets[0], *one.probe.mistakes["wrong ordinal"]]
+        alike = [one.probe.question.targets[0], *one.probe.question.mistakes["wrong ordinal"]]
         placed = sorted(alike, key=lambda text: one.text.index(text.partition(" ")[2]))
         for name, item in (("first of its kind", placed[0]), ("last of its kind", placed[-1])):
             found["", name].add(is_right(one, item), 1, 1 / needles)

@@ -42,7 +42,7 @@ def test_documents_come_from_folders_lines_and_lists(
     measure(spec(options=options), tmp_path / "run")
     records = list(read_records(tmp_path / "run"))
     assert {r.body_tokens for r in records} == {120, 256}  # 50 tokens are passed over, 120 are used as they are
-    assert {r.labels.get("short") for r in records if r.body_tokens == 120} == {"true"}
+    assert {r.question.labels.get("short") for r in records if r.body_tokens == 120} == {"true"}
     assert len({r.cluster for r in records}) == 3
     with pytest.raises(SourceError, match="2 documents of 256 tokens or more"):
         plan(spec(options={**options, "whole": True}))
@@ -72,7 +72,7 @@ def test_a_download_is_read_from_its_archive_and_asked_for_where_it_is_not_there
             lines = [json.dumps({"id": n, "input": " ".join(f"{split}{n}.{i}" for i in range(300))}) for n in range(3)]
             archive.writestr(f"gov_report/{split}.jsonl", "\n".join(lines))
     measure(spec(options={"documents": "govreport"}), tmp_path / "run")
-    assert all("validation" in record.question for record in read_records(tmp_path / "run"))
+    assert all("validation" in record.question.text for record in read_records(tmp_path / "run"))
 
 
 def test_built_in_texts_are_cut_into_documents_that_share_nothing(

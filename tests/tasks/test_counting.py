@@ -77,9 +77,9 @@ def test_common_words_stand_as_often_as_in_the_paper_and_others_as_seldom(length
     assert {times for _, times in ranked[10:]} <= set(range(1, seldom + 1))
     fewer = [word for word, times in ranked[10:] if times < seldom]
     assert len(fewer) <= 24  # the last words of a list, chosen so that the tokens add up
-    assert sorted(document.probes[0].targets) == sorted(word for word, _ in ranked[:10])
-    assert document.probes[0].allowance == 120
-    assert document.probes[0].scorers[:2] == ("match.all", "ruler.v1")
+    assert sorted(document.probes[0].question.targets) == sorted(word for word, _ in ranked[:10])
+    assert document.probes[0].question.allowance == 120
+    assert document.probes[0].question.scorers[:2] == ("match.all", "ruler.v1")
 
 
 def test_the_list_is_numbered_from_one_without_a_gap() -> None:
@@ -105,7 +105,7 @@ def test_the_demonstration_is_solved_right_with_words_that_no_list_has() -> None
         document = one(CWE, length)
         shown = document.text[: document.body_start_characters].partition("\n\n")[2].partition("\n\n")[0]
         ranked = Counter(word for _, word in entries(shown)).most_common()
-        assert sorted(w for w, n in ranked if n == often) == sorted(document.probes[0].labels["demonstration"].split())
+        assert sorted(w for w, n in ranked if n == often) == sorted(document.probes[0].question.demonstration)
         assert len(entries(shown)) == {3: 40, 10: 190}[often]
         assert {w for w, _ in ranked}.isdisjoint(w for _, w in entries(body(document)))
 
@@ -114,7 +114,7 @@ def test_the_demonstration_is_solved_right_with_words_that_no_list_has() -> None
 def test_common_words_concentrate_around_the_depth(depth: float) -> None:
     document = one(CommonWords(spread=0.3), 30_000, depth=depth)
     listed = entries(body(document))
-    common = set(document.probes[0].targets)
+    common = set(document.probes[0].question.targets)
     places = [number / len(listed) for number, word in listed if word in common]
     low = min(max(depth - 0.15, 0.0), 0.7)
     assert all(low - 0.01 <= place <= low + 0.31 for place in places)
@@ -124,7 +124,7 @@ def test_common_words_concentrate_around_the_depth(depth: float) -> None:
 def test_a_band_too_narrow_for_the_common_words_widens() -> None:
     document = one(CommonWords(spread=0.0), 4096, depth=0.0)
     listed = entries(body(document))
-    assert {word for _, word in listed[:300]} == set(document.probes[0].targets)
+    assert {word for _, word in listed[:300]} == set(document.probes[0].question.targets)
 
 
 def test_a_list_of_coined_words_has_no_other() -> None:
@@ -138,7 +138,7 @@ def test_english_words_come_first_and_common_words_are_of_the_same_kinds_as_the_
     assert {word for _, word in entries(body(short))} <= english
     kinds = Counter(word in english for word in {word for _, word in entries(body(long))})
     assert kinds[False] > kinds[True] > 0
-    common = [word in english for sample in range(6) for word in one(CWE, 120_000, sample).probes[0].targets]
+    common = [word in english for sample in range(6) for word in one(CWE, 120_000, sample).probes[0].question.targets]
     assert 0 < sum(common) < len(common) / 2
 
 
@@ -158,8 +158,8 @@ def test_frequencies_follow_the_zeta_law_and_the_first_rank_is_noise(length: int
     assert 4 * ranked[0] <= words.count("...") <= 4 * ranked[0] + 40  # a few more make up for tokens
     assert words.count("...") / len(words) == pytest.approx(6 / np.pi**2, abs=0.06)
     assert all(re.fullmatch("[a-z]{6}", word) for word in words if word != "...")
-    assert document.probes[0].targets == most_frequent(body(document), 3)
-    assert document.probes[0].allowance == 50
+    assert document.probes[0].question.targets == most_frequent(body(document), 3)
+    assert document.probes[0].question.allowance == 50
 
 
 def test_the_zeta_function_is_scipy_s() -> None:
@@ -170,7 +170,7 @@ def test_the_zeta_function_is_scipy_s() -> None:
 @pytest.mark.parametrize("depth", [0.0, 1.0])
 def test_frequent_words_concentrate_around_the_depth(depth: float) -> None:
     document = one(FrequentWords(spread=0.4), 8000, depth=depth)
-    words, asked = body(document).split(), set(document.probes[0].targets)
+    words, asked = body(document).split(), set(document.probes[0].question.targets)
     places = [number / len(words) for number, word in enumerate(words) if word in asked]
     assert max(places) < 0.42 if depth == 0.0 else min(places) > 0.58
 
@@ -193,8 +193,8 @@ def test_a_word_that_is_asked_for_must_be_more_frequent_than_the_others() -> Non
 def assert_strict(document: Document) -> None:
     for probe in document.probes:
         ranked = counted(body(document, probe))
-        size = len(probe.targets)
-        assert {word for word, _ in ranked[:size]} == set(probe.targets)
+        size = len(probe.question.targets)
+        assert {word for word, _ in ranked[:size]} == set(probe.question.targets)
         assert len(ranked) == size or ranked[size - 1][1] > ranked[size][1]
 
 
@@ -234,10 +234,10 @@ def test_the_truth_is_recounted_and_strict_at_every_cut(task: Counting, name: st
     assert_strict(document)
     for probe in document.probes:
         ids = document.prompt_ids(probe)
-        assert len(ids) == probe.cell.length - probe.allowance
+        assert len(ids) == probe.cell.length - probe.question.allowance
         assert np.array_equal(ids, tokens.encode(document.prompt_text(probe)))
     shares = [
-        sum(word in set(longest.targets) for word in body(document, probe).split())
+        sum(word in set(longest.question.targets) for word in body(document, probe).split())
         for longest in document.probes[-1:]
         for probe in document.probes
     ]
@@ -284,9 +284,9 @@ def test_training_and_testing_lists_have_no_word_in_common() -> None:
 def test_no_english_word_of_the_pool_is_said_by_our_prompts_or_by_a_refusal() -> None:
     document = one(CWE, 4096)
     probe = document.probes[0]
-    prompt = re.sub(r"\d+\. [a-z]+", "", document.text[: document.body_start_characters]) + probe.tail
+    prompt = re.sub(r"\d+\. [a-z]+", "", document.text[: document.body_start_characters]) + probe.user_suffix
     said = " ".join([prompt.lower(), *REFUSALS]).lower()
-    for word in probe.labels["demonstration"].split():
+    for word in probe.question.demonstration:
         said = said.replace(word, "")
     assert [word for word in english_words() if word in said] == []
     assert FUNCTION_WORDS.isdisjoint(english_words())
@@ -316,10 +316,10 @@ def test_picked_items_add_up(sizes: list[int], count: int, total: int) -> None:
 def test_stop_words_and_a_copied_demonstration_are_told_apart() -> None:
     def classed(probe: Probe, answer: str) -> tuple[str, str]:
         said = Completion(answer, finish="stop")
-        scores = {name: registry.scorer(name).score(probe, said) for name in probe.scorers}
-        return classify(probe, said, scores, Receipt(probe.prompt_tokens, probe.prompt_tokens))
+        scores = {name: registry.scorer(name).score(probe.question, said) for name in probe.question.scorers}
+        return classify(probe.question, said, scores, Receipt(probe.prompt_tokens, probe.prompt_tokens))
 
     common, frequent = one(CWE, 4096).probes[0], one(FWE, 1024).probes[0]
-    assert classed(common, ", ".join(common.labels["demonstration"].split())) == ("distractor", DEMONSTRATION)
+    assert classed(common, ", ".join(common.question.demonstration)) == ("distractor", DEMONSTRATION)
     assert classed(frequent, "the, of, and") == ("wrong", STOP_WORDS)
-    assert classed(frequent, ", ".join(frequent.targets)) == ("correct", "")
+    assert classed(frequent, ", ".join(frequent.question.targets)) == ("correct", "")

@@ -40,10 +40,10 @@ def test_prompts_are_in_the_language_and_as_long_as_asked(name: str, language: s
         found = document(name, language, Cell(name, scale * 1203, 0.4, 1), tokens=tokens)
         [probe] = found.probes
         whole = tokens.encode(found.prompt_text(probe))
-        assert len(whole) == scale * 1203 - probe.allowance
+        assert len(whole) == scale * 1203 - probe.question.allowance
         assert np.array_equal(whole, found.prompt_ids(probe))
         asked, joining = SPOKEN[language]
-        assert probe.question.startswith(asked)
+        assert probe.question.text.startswith(asked)
         assert name == "kv" or f" {joining} " in found.text[found.body_start_characters :]
         assert not ENGLISH.search(found.prompt_text(probe))
 
@@ -59,7 +59,7 @@ def test_every_wording_is_whole_for_every_kind_of_value(language: str) -> None:
             found = document("niah", language, Cell("niah", 700, 0.5, wording), value_kind=kind, wording=wording)
             [probe] = found.probes
             [fact] = found.planted(probe)
-            assert probe.targets[0] in fact.text
+            assert probe.question.targets[0] in fact.text
             assert not re.search(r"[{}]", found.prompt_text(probe))
 
 
@@ -68,7 +68,7 @@ def test_one_document_answers_all_depths_and_lengths(language: str) -> None:
     cells = [Cell("niah", length, depth, 0) for length in (2000, 4000) for depth in (0.1, 0.9)]
     found = document("niah", language, *cells)
     for probe in found.probes:
-        assert found.text[: probe.cut_characters].count(probe.targets[0]) == 1
+        assert found.text[: probe.cut_characters].count(probe.question.targets[0]) == 1
 
 
 @pytest.mark.slow
@@ -80,7 +80,7 @@ def test_readers_that_ignore_the_question_are_at_chance(language: str) -> None:
 
 def test_the_question_before_the_document_ends_in_the_language() -> None:
     found = document("niah", "de", Cell("niah", 900, 0.5, 0), question_at="before")
-    assert "Beantworte jetzt die Frage" in found.probes[0].tail
+    assert "Beantworte jetzt die Frage" in found.probes[0].user_suffix
     assert "Frage:" in found.text[: found.body_start_characters]
 
 

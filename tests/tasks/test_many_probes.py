@@ -26,8 +26,8 @@ def nested(name: str, **options: Any) -> Document:
     document = task.document(cells, seed=2, fitter=Fitter(WhitespaceTokenizer(), completion_frame()))
     for length in LENGTHS:
         probes = [p for p in document.probes if p.cell.length == length]
-        assert len({p.question for p in probes}) == PROBES
-        assert all(len(document.prompt_ids(p)) == length - p.allowance for p in probes)
+        assert len({p.question.text for p in probes}) == PROBES
+        assert all(len(document.prompt_ids(p)) == length - p.question.allowance for p in probes)
     return document
 
 
@@ -45,16 +45,16 @@ def test_graphwalks() -> None:
             after[source].add(target)
             before[target].add(source)
         for probe in probes:
-            assert set(probe.targets) == walked(probe, after, before)
+            assert set(probe.question.targets) == walked(probe, after, before)
 
 
 def walked(probe: Probe, after: dict[str, set[str]], before: dict[str, set[str]]) -> set[str]:
-    if probe.labels["operation"] == "parents":
-        [node] = set(re.findall(r"leads to (\w+)", probe.question))
+    if probe.question.labels["operation"] == "parents":
+        [node] = set(re.findall(r"leads to (\w+)", probe.question.text))
         return before[node] - {node}
-    [node] = set(re.findall(r"reached from (\w+)", probe.question))
+    [node] = set(re.findall(r"reached from (\w+)", probe.question.text))
     seen, level = {node}, {node}
-    for _ in range(int(probe.labels["hops"])):
+    for _ in range(int(probe.question.labels["hops"])):
         level = {t for n in level for t in after[n]} - seen
         seen |= level
     return level
@@ -68,11 +68,11 @@ def test_aggregate() -> None:
         records = [(user, date.split()[1], topic) for user, date, _, topic in lines]
         topics = Counter(topic for *_, topic in records)
         for probe in probes:
-            assert set(probe.targets) == counted(probe, records, topics)
+            assert set(probe.question.targets) == counted(probe, records, topics)
 
 
 def counted(probe: Probe, records: list[tuple[str, str, str]], topics: Counter[str]) -> set[str]:
-    operation, question = probe.labels["operation"], probe.question
+    operation, question = probe.question.labels["operation"], probe.question.text
     if operation in ("most", "least"):
         best = (max if operation == "most" else min)(topics.values())
         return {topic for topic, times in topics.items() if times == best}
@@ -90,10 +90,10 @@ def test_mrcr(needles: int) -> None:
     document = nested("mrcr", needles=needles)
     for probe in document.probes:
         text = sent(document, probe)
-        items = [probe.targets[0], *probe.mistakes["wrong ordinal"]]
-        places = sorted((text.index(item.removeprefix(f"{probe.opening} ")), item) for item in items)
+        items = [probe.question.targets[0], *probe.question.mistakes["wrong ordinal"]]
+        places = sorted((text.index(item.removeprefix(f"{probe.question.code_word} ")), item) for item in items)
         assert len(places) == needles
-        assert places[int(probe.labels["ordinal"]) - 1][1] == probe.targets[0]
+        assert places[probe.question.ordinal - 1][1] == probe.question.targets[0]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_conversation_has_items_of_its_own_when_most_kinds_and_topics_are_aske
     task = registry.task(TaskSpec(name="mrcr", options={"placement": "anywhere", "needles": 1, "per_document": 256}))
     cells = [Cell("mrcr", 200_000, None, sample) for sample in range(1280)]
     document = task.document(cells, seed=0, fitter=Fitter(WhitespaceTokenizer(), completion_frame()))
-    assert {len(document.prompt_ids(p)) + p.allowance for p in document.probes} == {200_000}
+    assert {len(document.prompt_ids(p)) + p.question.allowance for p in document.probes} == {200_000}
 
 
 @pytest.mark.slow

@@ -114,8 +114,8 @@ def test_the_overlap_counts_words_and_not_their_endings() -> None:
 def test_the_overlap_is_on_the_record(match: str, least: float, most: float) -> None:
     for sample in range(20):
         [probe] = document(needle(match=match), Cell("niah", 1024, 0.5, sample)).probes
-        assert least <= float(probe.labels["overlap"]) <= most
-        assert probe.labels["match"] == match
+        assert least <= float(probe.question.labels["overlap"]) <= most
+        assert probe.question.labels["match"] == match
 
 
 @pytest.mark.quick_cases(1)
@@ -127,7 +127,7 @@ def test_every_form_is_as_long_as_asked_in_every_kind_of_tokenizer(options: dict
             found = document(needle(**options), Cell("niah", scale * 1203, depth, 1), tokens=tokens)
             [probe] = found.probes
             whole = tokens.encode(found.prompt_text(probe))
-            assert len(whole) == scale * 1203 - probe.allowance
+            assert len(whole) == scale * 1203 - probe.question.allowance
             assert np.array_equal(whole, found.prompt_ids(probe))
 
 
@@ -138,12 +138,12 @@ def test_one_document_answers_all_depths_and_lengths(options: dict[str, Any], le
     found = document(needle(**options), *cells)
     for probe in found.probes:
         body = found.text[found.body_start_characters : probe.cut_characters]
-        [target] = probe.targets
+        [target] = probe.question.targets
         assert body.count(target) == (0 if "pieces" in options else 1)
         planted = found.planted(probe)
         assert len(planted) == max(options.get("pieces", 1), 1)
         assert all(fact.end <= probe.body_tokens for fact in planted)
-    assert len({p.question for p in found.probes}) == len(cells)
+    assert len({p.question.text for p in found.probes}) == len(cells)
 
 
 @pytest.mark.slow
@@ -160,10 +160,10 @@ def test_a_value_in_pieces_needs_all_of_them(kind: str, pieces: int) -> None:
     task = needle(pieces=pieces, value_kind=kind, spread=0.6)
     found = document(task, Cell("niah", 4000, 0.5, 0))
     [probe] = found.probes
-    [target] = probe.targets
+    [target] = probe.question.targets
     told = split_value(target, task.value_kind, pieces)
     assert ("" if kind == "numbers" else "-").join(told) == target
-    assert probe.mistakes == {HALF: told}
+    assert probe.question.mistakes == {HALF: told}
     planted = found.planted(probe)
     for fact, piece in zip(planted, told, strict=True):
         assert piece in fact.text
@@ -195,8 +195,8 @@ def test_the_later_mention_is_the_one_that_counts(depth: float) -> None:
     for sample in range(4):
         found = document(needle(hard="contradiction"), Cell("niah", 1500, depth, sample))
         [probe] = found.probes
-        [[stale]] = probe.mistakes.values()
-        assert found.text.index(stale) < found.text.index(probe.targets[0])
+        [[stale]] = probe.question.mistakes.values()
+        assert found.text.index(stale) < found.text.index(probe.question.targets[0])
         assert "later mention counts" in found.text[: found.body_start_characters]
 
 
@@ -265,7 +265,7 @@ def test_a_shuffled_haystack_has_the_same_sentences_in_another_order(haystack: s
     places = [coherent.index(sentence) for sentence in shuffled if sentence in coherent]
     neighbours = sum(b == a + 1 for a, b in pairwise(places))
     assert neighbours < 0.1 * len(places)
-    assert made[0].probes[0].targets == made[1].probes[0].targets
+    assert made[0].probes[0].question.targets == made[1].probes[0].question.targets
     assert haystack != "prose" or not re.search(r"[a-z][.!?][A-Z][a-z]", made[1].text)
 
 

@@ -31,22 +31,22 @@ def document(task: Needle, *cells: Cell, seed: int = 1) -> Document:
 def test_the_value_stands_in_the_text_once_and_is_not_in_the_question(kind: str) -> None:
     made = document(needle(value_kind=kind, keys=4), Cell("niah", 2048, 0.4, 0))
     [probe] = made.probes
-    [target] = probe.targets
+    [target] = probe.question.targets
     body = made.text[: probe.cut_characters]
     assert body.count(target) == 1
-    assert target not in probe.tail + probe.answer_prefix
-    assert len(probe.distractors) == 3
-    assert all(d in body for d in probe.distractors)
+    assert target not in probe.user_suffix + probe.question.answer_prefix
+    assert len(probe.question.distractors) == 3
+    assert all(d in body for d in probe.question.distractors)
     shapes = {"words": r"[a-z]+-[a-z]+", "numbers": r"[1-9]\d{6}", "uuids": r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-.*"}
     assert re.fullmatch(shapes[kind], target)
 
 
 def test_samples_of_a_cell_differ_in_needle_haystack_and_wording() -> None:
     made = [document(needle(), Cell("niah", 2048, 0.5, sample)) for sample in range(12)]
-    assert len({m.probes[0].targets for m in made}) == 12
+    assert len({m.probes[0].question.targets for m in made}) == 12
     assert len({m.text[300:600] for m in made}) == 12
-    assert len({m.probes[0].labels["wording"] for m in made}) > 2
-    assert len({m.probes[0].question.split(" belongs")[0][:22] for m in made}) > 1
+    assert len({m.probes[0].question.labels["wording"] for m in made}) > 2
+    assert len({m.probes[0].question.text.split(" belongs")[0][:22] for m in made}) > 1
 
 
 def test_every_fresh_document_has_a_haystack_of_its_own() -> None:
@@ -83,23 +83,23 @@ def test_several_values_stand_in_a_band_around_the_depth() -> None:
     assert depths == sorted(depths)
     assert depths[0] == pytest.approx(0.3, abs=0.03)
     assert depths[-1] == pytest.approx(0.7, abs=0.03)
-    assert len(made.probes[0].targets) == 4
+    assert len(made.probes[0].question.targets) == 4
 
 
 def test_asking_for_four_keys_plants_four() -> None:
     made = document(needle(queries=4), Cell("niah", 2048, 0.5, 0))
     [probe] = made.probes
-    assert len(made.facts) == len(probe.targets) == 4
-    assert probe.question.count("-") >= 4
+    assert len(made.facts) == len(probe.question.targets) == 4
+    assert probe.question.text.count("-") >= 4
 
 
 def test_a_haystack_of_needles_never_answers_the_question() -> None:
     for sample in range(5):
         made = document(needle(haystack="needles"), Cell("niah", 4096, 0.5, sample))
         [probe] = made.probes
-        [key] = re.findall(r"[a-z]+-[a-z]+", probe.answer_prefix)
+        [key] = re.findall(r"[a-z]+-[a-z]+", probe.question.answer_prefix)
         body = made.text[: probe.cut_characters]
-        assert body.count(probe.targets[0]) == 1
+        assert body.count(probe.question.targets[0]) == 1
         assert len(re.findall(rf"\b{key}\b", body)) == 1
         keys = re.findall(r"kept for ([a-z]+-[a-z]+) is", body)
         assert len(keys) == len(set(keys)) > 100
@@ -115,8 +115,8 @@ def test_a_sentence_of_the_user_s_own_is_planted_as_it_is() -> None:
     )
     made = document(own, Cell("niah", 1024, 0.5, 0))
     assert made.text.count("Port Ember") == 1
-    assert made.probes[0].targets == ("watch the tide", "the old crane")
-    assert made.probes[0].scorers == ("match.any", "ruler.v1", "ruler.strict")
+    assert made.probes[0].question.targets == ("watch the tide", "the old crane")
+    assert made.probes[0].question.scorers == ("match.any", "ruler.v1", "ruler.strict")
     with pytest.raises(UsageError, match="several depths at once"):
         own.write([Cell("niah", 1024, 0.0, 0), Cell("niah", 1024, 1.0, 0)], seed=0)
     with pytest.raises(UsageError, match="belong together"):
@@ -125,7 +125,8 @@ def test_a_sentence_of_the_user_s_own_is_planted_as_it_is() -> None:
 
 def test_sweeps_over_an_option_draw_the_same_samples() -> None:
     one, two = (
-        document(needle(keys=keys), Cell(f"niah[keys={keys}]", 2048, 0.5, 0)).probes[0].targets for keys in (1, 2)
+        document(needle(keys=keys), Cell(f"niah[keys={keys}]", 2048, 0.5, 0)).probes[0].question.targets
+        for keys in (1, 2)
     )
     assert one == two
 

@@ -31,18 +31,18 @@ def test_the_answer_stands_at_its_depth_and_scores_1(task: Task, depth: float) -
     document = one(task, depth=depth)
     [probe] = document.probes
     [fact] = document.planted(probe)
-    assert len(document.prompt_ids(probe)) == 6000 - probe.allowance
+    assert len(document.prompt_ids(probe)) == 6000 - probe.question.allowance
     assert fact.depth == pytest.approx(depth, abs=0.03)
-    assert probe.targets[0] in fact.text
+    assert probe.question.targets[0] in fact.text
     assert fact.text in document.text[document.body_start_characters : probe.cut_characters]
-    assert RULER_STRICT.score(probe, Completion(f" {probe.targets[0]}.")).value == 1
+    assert RULER_STRICT.score(probe.question, Completion(f" {probe.question.targets[0]}.")).value == 1
 
 
 def test_a_pass_key_has_its_digits_and_stands_in_one_sentence() -> None:
     for digits in (5, 12):
         document = one(Passkey(digits=digits))
         [probe] = document.probes
-        assert re.fullmatch(rf"\d{{{digits}}}", probe.targets[0])
+        assert re.fullmatch(rf"\d{{{digits}}}", probe.question.targets[0])
         assert document.text.count("The pass key is") == 1
 
 
@@ -53,9 +53,9 @@ def test_key_value_lines_are_pairs_of_json_with_every_key_once() -> None:
     pairs = json.loads("{" + "\n".join(lines).rstrip(",") + "}", object_pairs_hook=list)
     keys = [key for key, _ in pairs]
     assert len(keys) == len(set(keys)) == len(lines) > 20
-    asked = re.search(r'key "([^"]+)"', probe.question)
+    asked = re.search(r'key "([^"]+)"', probe.question.text)
     assert asked is not None
-    assert dict(pairs)[asked[1]] == probe.targets[0]
+    assert dict(pairs)[asked[1]] == probe.question.targets[0]
 
 
 def test_a_line_is_named_and_has_a_content_of_its_own() -> None:
@@ -65,7 +65,7 @@ def test_a_line_is_named_and_has_a_content_of_its_own() -> None:
     found = [re.fullmatch(r"line ([a-z-]+): its content is (\d{7})\.", line) for line in body.split("\n")]
     assert all(found)
     assert len({match[1] for match in found if match}) == len(found)
-    assert sum(match[2] == probe.targets[0] for match in found if match) == 1
+    assert sum(match[2] == probe.question.targets[0] for match in found if match) == 1
 
 
 @pytest.mark.parametrize("task", [KeyValue(), LineRetrieval()], ids=lambda t: type(t).__name__)
@@ -73,10 +73,10 @@ def test_a_line_is_named_and_has_a_content_of_its_own() -> None:
 def test_one_document_answers_for_every_depth(task: Task, lengths: tuple[int, ...]) -> None:
     cells = [Cell("classic", length, depth, 2) for length in lengths for depth in (0.0, 0.5, 1.0)]
     document = fit(task.write(cells, seed=4), TOKENS, completion_frame())
-    assert len({probe.targets for probe in document.probes}) == len(cells)
+    assert len({probe.question.targets for probe in document.probes}) == len(cells)
     for probe in document.probes:
-        assert len(document.prompt_ids(probe)) == probe.cell.length - probe.allowance
-        assert document.text[: probe.cut_characters].count(probe.targets[0]) == 1
+        assert len(document.prompt_ids(probe)) == probe.cell.length - probe.question.allowance
+        assert document.text[: probe.cut_characters].count(probe.question.targets[0]) == 1
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda t: type(t).__name__)
@@ -85,4 +85,4 @@ def test_lines_of_one_size_still_make_any_length(task: Task) -> None:
     for length in (4000, 4001, 4039, 4080):
         draft = task.write([Cell("classic", length, 0.3, 0)], seed=1)
         document = fit(draft, ByteTokenizer(), completion_frame())
-        assert len(document.prompt_text(document.probes[0]).encode()) == length - document.probes[0].allowance
+        assert len(document.prompt_text(document.probes[0]).encode()) == length - document.probes[0].question.allowance

@@ -138,7 +138,7 @@ def test_the_document_that_answers_stands_at_the_asked_depth(files: dict[str, st
         assert sum(starts) / len(starts) == pytest.approx(
             min(max(depth, 0.05), 0.95) if name == "hotpot" else depth, abs=0.06
         )
-        assert probe.labels["hops"] == str(len(starts))
+        assert probe.question.labels["hops"] == str(len(starts))
 
 
 def test_the_answer_stands_in_its_own_document_and_in_no_other(files: dict[str, str]) -> None:
@@ -147,7 +147,7 @@ def test_the_answer_stands_in_its_own_document_and_in_no_other(files: dict[str, 
             document = one(Questions(data=files[name]), 1500, 0.5, sample)
             [probe] = document.probes
             gold = {fact.text for fact in document.planted(probe)}
-            for target in probe.targets:
+            for target in probe.question.targets:
                 assert {text for text in documents_in(document) if target in text} <= gold
                 assert document.text.count(target) >= 1
 
@@ -167,7 +167,7 @@ def test_documents_of_the_same_article_come_first_and_anywhere(files: dict[str, 
         for sample in range(8):
             document = one(Questions(data=files["squad"], related=related), 500, 1.0, sample)
             [probe] = document.probes
-            town = probe.question.split(" of ")[-1].split()[0].rstrip("?")
+            town = probe.question.text.split(" of ")[-1].split()[0].rstrip("?")
             others = [text for text in documents_in(document) if text not in {f.text for f in document.facts}]
             hits = [number for number, text in enumerate(others) if town in text]
             shares.append(len(hits) / len(others))
@@ -196,7 +196,7 @@ def test_a_length_that_cannot_hold_the_documents_has_a_floor(files: dict[str, st
 
 
 def test_samples_of_a_cell_ask_different_questions(files: dict[str, str]) -> None:
-    asked = [one(Questions(data=files["squad"]), 1500, 0.5, sample).probes[0].question for sample in range(40)]
+    asked = [one(Questions(data=files["squad"]), 1500, 0.5, sample).probes[0].question.text for sample in range(40)]
     assert len(set(asked)) == 40
 
 
@@ -211,14 +211,14 @@ def test_many_questions_are_asked_over_one_pile_and_none_answers_another(
     cells = [Cell("qa", length, depth, 3) for length in lengths for depth in (0.0, 0.5, 1.0)]
     document = written(Questions(data=files[name]), *cells)
     assert [p.cell for p in document.probes] == cells
-    assert len({p.question for p in document.probes}) == len(cells)
+    assert len({p.question.text for p in document.probes}) == len(cells)
     for probe in document.probes:
-        assert len(document.prompt_ids(probe)) == probe.cell.length - probe.allowance
+        assert len(document.prompt_ids(probe)) == probe.cell.length - probe.question.allowance
         gold = {fact.text for fact in document.planted(probe)}
-        for target in probe.targets:
+        for target in probe.question.targets:
             assert {text for text in documents_in(document) if target in text} <= gold
         assert all(fact.end <= probe.body_tokens for fact in document.planted(probe))
-        assert probe.targets[0] in document.text[: probe.cut_characters]
+        assert probe.question.targets[0] in document.text[: probe.cut_characters]
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama2", "digits", "bytes"])
@@ -237,11 +237,13 @@ def test_prompts_are_exact_in_other_tokenizers(files: dict[str, str], family: st
 
 def test_any_one_of_several_answers_is_right_and_a_refusal_is_not(files: dict[str, str]) -> None:
     [probe] = one(Questions(data=files["squad"])).probes
-    probe = type(probe)(**{**{f: getattr(probe, f) for f in probe.__slots__}, "targets": (*probe.targets, "the mason")})
+    probe = type(probe)(
+        **{**{f: getattr(probe, f) for f in probe.__slots__}, "targets": (*probe.question.targets, "the mason")}
+    )
     for scorer in (RULER_V1, RULER_STRICT):
-        assert scorer.score(probe, Completion(f" {probe.targets[0]}")).value == 1
-        assert scorer.score(probe, Completion(" the mason")).value == 1
-        assert all(scorer.score(probe, Completion(words)).value == 0 for words in ("", *REFUSALS))
+        assert scorer.score(probe.question, Completion(f" {probe.question.targets[0]}")).value == 1
+        assert scorer.score(probe.question, Completion(" the mason")).value == 1
+        assert all(scorer.score(probe.question, Completion(words)).value == 0 for words in ("", *REFUSALS))
 
 
 def test_without_the_document_the_same_questions_are_asked_and_nothing_else(files: dict[str, str]) -> None:
@@ -249,9 +251,12 @@ def test_without_the_document_the_same_questions_are_asked_and_nothing_else(file
     read = one(Questions(data=files["squad"]), sample=2)
     bare = written(Questions(data=files["squad"], no_context=True), cell)
     [probe] = bare.probes
-    assert (probe.question, probe.targets) == (read.probes[0].question, read.probes[0].targets)
-    assert bare.prompt_text(probe) == f"{probe.question}\nAnswer:"
-    assert probe.labels["no_context"] == "true"
+    assert (probe.question.text, probe.question.targets) == (
+        read.probes[0].question.text,
+        read.probes[0].question.targets,
+    )
+    assert bare.prompt_text(probe) == f"{probe.question.text}\nAnswer:"
+    assert probe.question.labels["no_context"] == "true"
     assert probe.prompt_tokens == len(WORDS.encode(bare.prompt_text(probe)))
     assert not any(name in bare.prompt_text(probe) for name in BUILDERS)
 
@@ -265,8 +270,8 @@ def test_a_run_keeps_answers_from_memory_beside_the_others(files: dict[str, str]
     summary = measure(spec, tmp_path / "run")
     assert (summary.totals.done, summary.totals.failed, summary.totals.receipts.different) == (12, 0, 0)
     records = list(read_records(tmp_path / "run"))
-    bare = {r.cell.sample: r for r in records if "no_context" in r.labels and r.cell.depth == 0.5}
-    read = {r.cell.sample: r for r in records if "no_context" not in r.labels and r.cell.depth == 0.5}
+    bare = {r.cell.sample: r for r in records if "no_context" in r.question.labels and r.cell.depth == 0.5}
+    read = {r.cell.sample: r for r in records if "no_context" not in r.question.labels and r.cell.depth == 0.5}
     assert [bare[n].question for n in bare] == [read[n].question for n in bare]
     assert {r.score for r in bare.values()} == {0.0}
     assert max(r.score or 0 for r in read.values()) == 1.0  # a simulated model quotes the nearest sentence
@@ -283,10 +288,10 @@ def test_real_questions_stand_alone_in_piles_of_real_documents() -> None:
         document = one(task, 4000, sample / 11, sample)
         [probe] = document.probes
         gold = {fact.text for fact in document.planted(probe)}
-        for target in probe.targets:
+        for target in probe.question.targets:
             whole = re.compile(rf"(?<!\w){re.escape(target)}(?!\w)", re.IGNORECASE)
             assert {text for text in documents_in(document) if whole.search(text)} <= gold
-        seen.add(probe.question)
+        seen.add(probe.question.text)
         assert abs(document.facts[0].depth - sample / 11) < 0.05
     assert len(seen) == 12
 

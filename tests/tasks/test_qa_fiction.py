@@ -106,39 +106,45 @@ def test_the_answer_is_told_once_and_every_hop_in_a_document_of_its_own(hops: in
         [probe] = document.probes
         gold = [fact.text for fact in document.planted(probe)]
         assert len(set(gold)) == hops
-        assert document.text.count(probe.targets[0]) == 1
-        assert sum(probe.targets[0] in text for text in gold) == 1
-        assert probe.targets[0] not in probe.question
-        assert probe.labels["relation"].count(".") == hops
+        assert document.text.count(probe.question.targets[0]) == 1
+        assert sum(probe.question.targets[0] in text for text in gold) == 1
+        assert probe.question.targets[0] not in probe.question.text
+        assert probe.question.labels["relation"].count(".") == hops
 
 
 def test_leaving_any_document_of_a_chain_out_leaves_no_answer() -> None:
     for sample in range(6):
         document = one(Fiction(hops=2, namesakes=0), sample=sample)
         [probe] = document.probes
-        assert read_answer(document.text, probe.question) == probe.targets[0]
+        assert read_answer(document.text, probe.question.text) == probe.question.targets[0]
         for fact in document.planted(probe):
-            assert read_answer(document.text.replace(fact.text, ""), probe.question) != probe.targets[0]
+            assert read_answer(document.text.replace(fact.text, ""), probe.question.text) != probe.question.targets[0]
 
 
 @pytest.mark.parametrize("relation", RELATIONS, ids=lambda r: f"{r.of}.{r.name}")
 def test_every_way_of_telling_a_relation_can_be_read(relation: Relation) -> None:
     wanted = f"{relation.of}.{relation.name}"
-    asked = [d for d in (one(Fiction(), 900, sample=n) for n in range(70)) if d.probes[0].labels["relation"] == wanted]
+    asked = [
+        d
+        for d in (one(Fiction(), 900, sample=n) for n in range(70))
+        if d.probes[0].question.labels["relation"] == wanted
+    ]
     assert len(asked) >= 3
-    assert all(read_answer(d.text, d.probes[0].question) == d.probes[0].targets[0] for d in asked)
+    assert all(read_answer(d.text, d.probes[0].question.text) == d.probes[0].question.targets[0] for d in asked)
 
 
 def test_namesakes_tell_something_else_of_the_same_family_name() -> None:
     for sample in range(8):
         document = one(Fiction(namesakes=3), sample=sample)
         [probe] = document.probes
-        others = [fact for fact in document.facts if fact.id not in probe.facts]
+        others = [fact for fact in document.facts if fact.id not in probe.question.facts]
         assert len(others) == 3
-        assert all(value not in probe.targets for value in probe.distractors)
-        assert set(probe.distractors) <= {v for v in probe.distractors if any(v in f.text for f in others)}
-        if probe.labels["relation"].startswith("person"):
-            subject = re.search(r"([A-Z]\w+ [A-Z]\w+)(?: born| live| work)", probe.question)
+        assert all(value not in probe.question.targets for value in probe.question.distractors)
+        assert set(probe.question.distractors) <= {
+            v for v in probe.question.distractors if any(v in f.text for f in others)
+        }
+        if probe.question.labels["relation"].startswith("person"):
+            subject = re.search(r"([A-Z]\w+ [A-Z]\w+)(?: born| live| work)", probe.question.text)
             assert subject is not None
             assert all(subject[1].split()[1] in fact.text for fact in others)
             assert all(subject[1] not in fact.text for fact in others)
@@ -162,10 +168,10 @@ def test_piles_differ_from_sample_to_sample_and_hold_no_document_twice() -> None
 def test_many_questions_over_one_pile_have_answers_of_their_own(lengths: tuple[int, ...]) -> None:
     cells = [Cell("qa", length, depth / 4, 1) for length in lengths for depth in range(5)]
     document = fit(Fiction(hops=2, namesakes=0).write(cells, seed=1), WORDS, completion_frame())
-    assert len({probe.targets for probe in document.probes}) == len(cells)
+    assert len({probe.question.targets for probe in document.probes}) == len(cells)
     for probe in document.probes:
-        assert len(document.prompt_ids(probe)) == probe.cell.length - probe.allowance
-        assert document.text.count(probe.targets[0]) == 1
+        assert len(document.prompt_ids(probe)) == probe.cell.length - probe.question.allowance
+        assert document.text.count(probe.question.targets[0]) == 1
         assert all(fact.end <= probe.body_tokens for fact in document.planted(probe))
 
 

@@ -36,15 +36,15 @@ def document(tokens: Tokenizer | None = None, name: str = "niah", length: int = 
 @pytest.mark.parametrize("name", ["niah", "kv", "vt", "lines", "qa_fiction_1"])
 def test_the_question_stands_where_it_is_asked_for(name: str) -> None:
     made = {at: document(name=name, question_at=at, split="test") for at in ("after", "before", "both")}
-    question = made["after"].probes[0].question
+    question = made["after"].probes[0].question.text
     for at, found in made.items():
         [probe] = found.probes
-        assert probe.question == question
+        assert probe.question.text == question
         assert (question in found.text[: found.body_start_characters]) == (at != "after")
-        assert (question in probe.tail) == (at != "before")
-        assert (REMINDER in probe.tail) == (at == "before")
-        assert probe.labels["question_at"] == at
-        assert probe.targets == made["after"].probes[0].targets
+        assert (question in probe.user_suffix) == (at != "before")
+        assert (REMINDER in probe.user_suffix) == (at == "before")
+        assert probe.question.labels["question_at"] == at
+        assert probe.question.targets == made["after"].probes[0].question.targets
 
 
 @pytest.mark.parametrize("at", ["after", "before", "both"])
@@ -52,7 +52,7 @@ def test_a_conversation_ends_with_a_turn_of_the_user(at: str) -> None:
     found = document(name="mrcr", question_at=at)
     last = found.turns(found.probes[0])[-1]
     assert last.role == "user"
-    assert last.text.strip() == (REMINDER if at == "before" else found.probes[0].question.strip())
+    assert last.text.strip() == (REMINDER if at == "before" else found.probes[0].question.text.strip())
 
 
 @pytest.mark.slow
@@ -63,7 +63,7 @@ def test_such_prompts_are_as_long_as_asked_in_every_kind_of_tokenizer(at: str) -
         found = document(tokens, length=scale * 1201, question_at=at, haystack=SMALL_PROSE)
         [probe] = found.probes
         whole = tokens.encode(found.prompt_text(probe))
-        assert len(whole) == scale * 1201 - probe.allowance
+        assert len(whole) == scale * 1201 - probe.question.allowance
         assert np.array_equal(whole, found.prompt_ids(probe))
 
 
@@ -89,7 +89,7 @@ def test_a_number_stands_for_one_of_the_default_texts() -> None:
     assert task.texts("needle") == (WORDINGS[1],)
     made = document(haystack="noise", wording=2)
     assert all("stands beside the number" in fact.text for fact in made.facts)
-    assert made.probes[0].labels["wording"] == "1"
+    assert made.probes[0].question.labels["wording"] == "1"
     with pytest.raises(UsageError, match="there is no wording 6"):
         registry.task(TaskSpec(name="niah", options={"wording": 6}))
     with pytest.raises(UsageError, match="there is no wording all"):
@@ -109,7 +109,7 @@ def test_the_spread_over_wordings_is_beside_the_mean(tmp_path: Path, capsys: pyt
     for record in records:
         by_wording[record.cell.task].append(record)
     assert sorted(by_wording) == [f"niah[wording={n}]" for n in range(1, 6)]
-    assert len({tuple(r.targets for r in sorted(rs, key=lambda r: r.cell)) for rs in by_wording.values()}) == 1
+    assert len({tuple(r.question.targets for r in sorted(rs, key=lambda r: r.cell)) for rs in by_wording.values()}) == 1
     assert run_command(["report", str(folder), "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     [*lengths, whole] = shown["wordings"]

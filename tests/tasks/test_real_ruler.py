@@ -58,7 +58,7 @@ def test_every_sample_of_every_task_has_an_answer_both_scores_and_a_class(record
 def test_the_server_read_as_many_tokens_as_we_say(records: list[Record]) -> None:
     for record in records:
         assert record.receipt.ok, record.cell
-        assert record.receipt.ours == record.prompt_tokens == record.cell.length - record.allowance
+        assert record.receipt.ours == record.prompt_tokens == record.cell.length - record.question.allowance
 
 
 def test_a_small_model_finds_what_is_easy(records: list[Record]) -> None:

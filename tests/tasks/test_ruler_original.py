@@ -48,7 +48,7 @@ def test_the_suite_has_rulers_thirteen_tasks_anywhere_with_its_allowances(tmp_pa
     for name, spec in found.items():
         made = document(spec, WhitespaceTokenizer(), 2048 if name.startswith("qa_") else 8192)
         tokens = 50 if name == "fwe" else NEW_TOKENS[family_of_task(name)]
-        assert (made.probes[0].allowance, made.probes[0].cell.depth) == (tokens, None)
+        assert (made.probes[0].question.allowance, made.probes[0].cell.depth) == (tokens, None)
 
 
 @pytest.mark.quick_cases(6)
@@ -59,7 +59,7 @@ def test_every_document_has_its_exact_length(name: str, tokenizer: Tokenizer, tm
     length = short if name.startswith("qa_") else long
     made = document(tasks(tmp_path)[name], tokenizer, length)
     [probe] = made.probes
-    assert len(tokenizer.encode(made.prompt_text(probe))) == probe.prompt_tokens == length - probe.allowance
+    assert len(tokenizer.encode(made.prompt_text(probe))) == probe.prompt_tokens == length - probe.question.allowance
     assert np.array_equal(tokenizer.encode(made.prompt_text(probe)), made.prompt_ids(probe))
 
 
@@ -72,7 +72,9 @@ def test_documents_are_numbered_from_one_and_the_answer_is_in_one_of_them(tmp_pa
             text = made.prompt_text(probe)
             numbers = [int(n) for n in re.findall(r"^Document (\d+):$", text, re.M)]
             assert numbers == list(range(1, len(numbers) + 1))
-            [place] = [n for n, d in enumerate(re.split(r"Document \d+:\n", text)[1:]) if probe.targets[0] in d][:1]
+            [place] = [
+                n for n, d in enumerate(re.split(r"Document \d+:\n", text)[1:]) if probe.question.targets[0] in d
+            ][:1]
             places.add(place)
         assert len(places) > 2  # not one slot for all samples
 
@@ -93,7 +95,7 @@ def test_a_depth_puts_the_numbered_document_there(tmp_path: Path) -> None:
         made = fit(task.write([Cell("qa_1", 2048, depth, 0)], seed=0), WhitespaceTokenizer(), completion_frame())
         [probe] = made.probes
         body = made.text[made.body_start_characters : probe.cut_characters]
-        assert body.index(probe.targets[0]) / len(body) == pytest.approx(depth, abs=0.12)
+        assert body.index(probe.question.targets[0]) / len(body) == pytest.approx(depth, abs=0.12)
     with pytest.raises(UsageError, match="one question each"):
         registry.task(spec).write([Cell("qa_1", 4096, 0.0, 0), Cell("qa_1", 4096, 1.0, 0)], seed=0)
 

@@ -90,14 +90,14 @@ def one(name: str, length: int = 3000, placement: str = "depth", sample: int = 0
 def assert_exact(document: Document, tokens: Tokenizer) -> None:
     for probe in document.probes:
         ids = document.prompt_ids(probe)
-        assert len(ids) == probe.prompt_tokens == probe.cell.length - probe.allowance
+        assert len(ids) == probe.prompt_tokens == probe.cell.length - probe.question.allowance
         assert np.array_equal(tokens.encode(document.prompt_text(probe)), ids)
 
 
 def right_answer(probe: Probe) -> str:
-    if probe.answer_form:
-        return probe.answer_form.format(answer=", ".join(probe.targets))
-    return f" {format_list(probe.targets[:1] if probe.match == 'any' else probe.targets)}."
+    if probe.question.answer_form:
+        return probe.question.answer_form.format(answer=", ".join(probe.question.targets))
+    return f" {format_list(probe.question.targets[:1] if probe.question.match == 'any' else probe.question.targets)}."
 
 
 # --- the same coordinates, the same document ---
@@ -123,7 +123,7 @@ def test_the_same_coordinates_give_the_same_document_in_any_order(name: str, pla
 @pytest.mark.parametrize("name", TASKS)
 def test_samples_differ_in_answer_text_and_place(name: str) -> None:
     documents = [one(name, 4000, "anywhere", sample) for sample in range(6)]
-    assert len({d.probes[0].targets for d in documents}) >= (3 if name in FEW_ANSWERS else 6)
+    assert len({d.probes[0].question.targets for d in documents}) >= (3 if name in FEW_ANSWERS else 6)
     places = {d.facts[0].start for d in documents if d.facts}
     assert not documents[0].facts or len(places) >= 4
     assert len({haystack_of(d) for d in documents}) == (6 if says_anything(name) else 1)
@@ -222,7 +222,7 @@ def test_one_document_answers_all_its_cells_where_the_task_says_so(name: str, pl
     document = written(name, cells, placement)
     assert [p.cell for p in document.probes] == cells
     assert_exact(document, WhitespaceTokenizer())
-    assert len({p.question for p in document.probes}) == len(cells) or reading == "nested"
+    assert len({p.question.text for p in document.probes}) == len(cells) or reading == "nested"
     for probe in document.probes:
         if name not in COMPUTED:
             assert_answer_is_in_the_text_alone(document, probe)
@@ -235,9 +235,9 @@ def test_one_document_answers_all_its_cells_where_the_task_says_so(name: str, pl
 def assert_answer_is_in_the_text_alone(document: Document, probe: Probe) -> None:
     before = document.text[: document.body_start_characters].lower()
     body = document.text[document.body_start_characters : probe.cut_characters]
-    present = [target.removeprefix(probe.opening).strip() in body for target in probe.targets]
-    assert any(present) if probe.match == "any" else all(present)
-    assert not any(target.lower() in before + probe.tail.lower() for target in probe.targets)
+    present = [target.removeprefix(probe.question.code_word).strip() in body for target in probe.question.targets]
+    assert any(present) if probe.question.match == "any" else all(present)
+    assert not any(target.lower() in before + probe.user_suffix.lower() for target in probe.question.targets)
 
 
 @pytest.mark.quick_cases(placement=("depth",))
@@ -258,7 +258,7 @@ def test_every_fact_stands_at_its_recorded_position(name: str, placement: str) -
     for fact in document.facts:
         start, end = ends[document.body_start + fact.start], ends[document.body_start + fact.end]
         assert document.text[start:end].strip() == fact.text.strip()
-    assert {fact.id for fact in document.planted(document.probes[0])} == set(document.probes[0].facts)
+    assert {fact.id for fact in document.planted(document.probes[0])} == set(document.probes[0].question.facts)
 
 
 @pytest.mark.quick_cases(placement=("depth",))
@@ -269,9 +269,9 @@ def test_the_answer_can_be_found_in_the_text(name: str, placement: str) -> None:
     for sample in range(3):
         document, other = (one(name, 3000, placement, number) for number in (sample, sample + 3))
         [probe] = document.probes
-        READERS[probe.family](document, probe)
-        if probe.family in ("needle", "tracing"):
-            assert not any(target in body_of(other, other.probes[0]) for target in probe.targets)
+        READERS[probe.question.family](document, probe)
+        if probe.question.family in ("needle", "tracing"):
+            assert not any(target in body_of(other, other.probes[0]) for target in probe.question.targets)
 
 
 def body_of(document: Document, probe: Probe) -> str:
@@ -281,34 +281,36 @@ def body_of(document: Document, probe: Probe) -> str:
 def read_needles(document: Document, probe: Probe) -> None:
     """Each target stands in its own fact, beside a key that the question names and nothing else mentions."""
     facts = [fact.text for fact in document.planted(probe)]
-    body, asked = body_of(document, probe), set(re.findall(r"[\w-]*(?:\d|[a-z]-[a-z])[\w-]*", probe.question))
-    assert len(facts) == len(probe.targets)
-    for fact, target in zip(facts, probe.targets, strict=True):
+    body, asked = body_of(document, probe), set(re.findall(r"[\w-]*(?:\d|[a-z]-[a-z])[\w-]*", probe.question.text))
+    assert len(facts) == len(probe.question.targets)
+    for fact, target in zip(facts, probe.question.targets, strict=True):
         assert target in fact
         assert body.count(target) == fact.count(target)
-    told = [fact.text for fact in document.facts] if "failures" in probe.labels else facts  # a job has several lines
+    told = (
+        [fact.text for fact in document.facts] if "failures" in probe.question.labels else facts
+    )  # a job has several lines
     for key in asked:
         assert body.count(key) == sum(fact.count(key) for fact in told) > 0
-    assert asked or re.search("pass key|sequence of digits", probe.question)
+    assert asked or re.search("pass key|sequence of digits", probe.question.text)
 
 
 def follow_chain(document: Document, probe: Probe) -> None:
     """The variables that hold the value are exactly those that a walk over the assignments reaches."""
     assigned = re.findall(r"LET (\w+) = (\w+)\.", body_of(document, probe))
-    value = re.search(r"\d{5}", probe.question)
+    value = re.search(r"\d{5}", probe.question.text)
     assert value is not None
     held = {value[0]}
     for _ in assigned:
         held |= {name for name, source in assigned if source in held}
-    assert held - {value[0]} == set(probe.targets)
+    assert held - {value[0]} == set(probe.question.targets)
 
 
 def count_words(document: Document, probe: Probe) -> None:
     """The targets are the most frequent words, each more frequent than any other."""
     counts = Counter(re.findall(r"[a-z]+", body_of(document, probe)))
     ranked = counts.most_common()
-    most = len(probe.targets)
-    assert {word for word, _ in ranked[:most]} == set(probe.targets)
+    most = len(probe.question.targets)
+    assert {word for word, _ in ranked[:most]} == set(probe.question.targets)
     assert ranked[most - 1][1] > ranked[most][1]
 
 
@@ -319,23 +321,23 @@ def read_documents(document: Document, probe: Probe) -> None:
     for text in planted:
         assert text in rest
         rest = rest.replace(text, "")
-    assert any(target in text for target in probe.targets for text in planted)
-    assert not any(re.search(rf"\b{re.escape(target)}\b", rest) for target in probe.targets)
-    if "relation" in probe.labels:  # invented documents can be read by rules
-        assert read_answer(body_of(document, probe), probe.question) in probe.targets
+    assert any(target in text for target in probe.question.targets for text in planted)
+    assert not any(re.search(rf"\b{re.escape(target)}\b", rest) for target in probe.question.targets)
+    if "relation" in probe.question.labels:  # invented documents can be read by rules
+        assert read_answer(body_of(document, probe), probe.question.text) in probe.question.targets
 
 
 def work_out(document: Document, probe: Probe) -> None:
     """The answer is worked out again: the largest number, every sum, the value that the program returns."""
     body = body_of(document, probe)
-    if "largest" in probe.question:
-        assert probe.targets == (str(max(map(int, re.findall(r"\d+", body)))),)
-    elif "after each operation" in probe.question:
+    if "largest" in probe.question.text:
+        assert probe.question.targets == (str(max(map(int, re.findall(r"\d+", body)))),)
+    elif "after each operation" in probe.question.text:
         steps = [int(step.replace(" ", "")) for step in re.findall(r"[+-] \d+", body)]
-        assert list(map(int, probe.targets)) == np.cumsum(steps).tolist()
+        assert list(map(int, probe.question.targets)) == np.cumsum(steps).tolist()
     else:
         functions = dict(re.findall(r"def (\w+)\(x\):\n    return (.+)", body))
-        name, value = re.findall(r"(func_\d+)\((\d+)\)", probe.question)[0]
+        name, value = re.findall(r"(func_\d+)\((\d+)\)", probe.question.text)[0]
         total, inner = int(value), functions[name]
         while True:
             called, sign, step = re.fullmatch(r"(\w+)(?:\(x\))? ([+-]) (\d+)", inner).groups()  # type: ignore[union-attr]
@@ -343,7 +345,7 @@ def work_out(document: Document, probe: Probe) -> None:
             if called == "x":
                 break
             inner = functions[called]
-        assert probe.targets == (str(total),)
+        assert probe.question.targets == (str(total),)
 
 
 def read_conversation(document: Document, probe: Probe) -> None:
@@ -355,55 +357,57 @@ def read_conversation(document: Document, probe: Probe) -> None:
     exchanges = list(zip(turns[0::2], turns[1::2], strict=True))
     assert {(a.role, b.role) for a, b in exchanges} == {("user", "assistant")}
     alike = [item.text for asked, item in exchanges if re.fullmatch(rf"Write an? {kind} about {topic}\.", asked.text)]
-    assert len(alike) == int(probe.labels["needles"])
-    assert probe.targets == (f"{code} {alike[ORDINALS.index(ordinal)]}",)
+    assert len(alike) == int(probe.question.labels["needles"])
+    assert probe.question.targets == (f"{code} {alike[ORDINALS.index(ordinal)]}",)
     assert len(set(alike)) == len(alike)
 
 
 def walk(document: Document, probe: Probe) -> None:
     """The answer is walked again along the edges of the text; the facts are the edges that the walk needs."""
     edges = set(re.findall(r"(\w+) -> (\w+)", body_of(document, probe)))
-    node = re.search(r"(?:from|leads to|parents of) (\w+)", probe.question)
+    node = re.search(r"(?:from|leads to|parents of) (\w+)", probe.question.text)
     assert node is not None
-    if probe.labels["operation"] == "parents":
-        assert {a for a, b in edges if b == node[1]} == set(probe.targets)
+    if probe.question.labels["operation"] == "parents":
+        assert {a for a, b in edges if b == node[1]} == set(probe.question.targets)
         return
     seen, level = {node[1]}, {node[1]}
-    for _ in range(int(probe.labels["hops"])):
+    for _ in range(int(probe.question.labels["hops"])):
         needed = {(a, b) for a, b in edges if a in level}
         assert needed <= {(a, b) for f in document.planted(probe) for a, b in re.findall(r"(\w+) -> (\w+)", f.text)}
         level = {b for _, b in needed} - seen
         seen |= level
-    assert level == set(probe.targets)
+    assert level == set(probe.question.targets)
 
 
 def count_records(document: Document, probe: Probe) -> None:
     """The records are counted again, by the words of the question."""
     lines = [line.split(" | ") for line in body_of(document, probe).splitlines() if " | " in line]
-    topics = re.findall(r"(delivery|billing|password|praise|cancellation|hours)", probe.question)
-    user = re.search(r"(?:did|that) ([A-Z]\w+) (?:write|wrote)", probe.question)
-    month = re.search(r"written in (\w+)", probe.question)
-    if probe.facts:
+    topics = re.findall(r"(delivery|billing|password|praise|cancellation|hours)", probe.question.text)
+    user = re.search(r"(?:did|that) ([A-Z]\w+) (?:write|wrote)", probe.question.text)
+    month = re.search(r"written in (\w+)", probe.question.text)
+    if probe.question.facts:
         assert user is not None
         assert {fact.text.split(" | ")[0] for fact in document.planted(probe)} == {user[1]}
     counts = Counter(line[3] for line in lines)
-    if probe.labels["operation"] in ("most", "least"):
-        best = (max if probe.labels["operation"] == "most" else min)(counts[t] for t in counts)
-        assert set(probe.targets) == {t for t in counts if counts[t] == best}
-    elif probe.labels["operation"] == "compare":
+    if probe.question.labels["operation"] in ("most", "least"):
+        best = (max if probe.question.labels["operation"] == "most" else min)(counts[t] for t in counts)
+        assert set(probe.question.targets) == {t for t in counts if counts[t] == best}
+    elif probe.question.labels["operation"] == "compare":
         one, two = (counts[t] for t in topics)
-        assert probe.targets == ("more common" if one > two else "less common" if one < two else "same frequency",)
+        assert probe.question.targets == (
+            "more common" if one > two else "less common" if one < two else "same frequency",
+        )
     else:
         found = [line for line in lines if user is None or line[0] == user[1]]
         found = [line for line in found if not topics or line[3] == topics[0]]
         found = [line for line in found if month is None or line[1].split()[1] == month[1]]
-        assert probe.targets == (str(len(found)),)
+        assert probe.question.targets == (str(len(found)),)
 
 
 def copy_text(document: Document, probe: Probe) -> None:
     """The text to copy is one word over and over, and the planted one once."""
     [fact] = document.planted(probe)
-    counts = Counter(probe.targets[0].split()[:-1])  # the last word may be cut
+    counts = Counter(probe.question.targets[0].split()[:-1])  # the last word may be cut
     assert counts.pop(fact.text) == 1
     assert len(counts) == 1
 
@@ -430,20 +434,20 @@ def relive(document: Document, probe: Probe) -> None:
         for thing, holder in owner.items():
             path = seen.setdefault(thing, [])
             path.extend([place[holder]] if path[-1:] != [place[holder]] else [])
-    found = re.search(rf"\b({people})\b", probe.question)
+    found = re.search(rf"\b({people})\b", probe.question.text)
     person = found[1] if found else ""
-    thing = next((t for t in seen if f"the {t} " in probe.question), "")
+    thing = next((t for t in seen if f"the {t} " in probe.question.text), "")
     carried = {t for t, holder in owner.items() if holder == person}
-    operation = probe.labels["operation"]
+    operation = probe.question.labels["operation"]
     if operation in ("list", "count"):
-        assert set(probe.targets) == (carried if operation == "list" else {NUMBERS[len(carried)]})
+        assert set(probe.question.targets) == (carried if operation == "list" else {NUMBERS[len(carried)]})
     elif operation in ("one fact", "yes or no"):
-        here = {"yes" if f"the {place[person]} " in probe.question else "no"}
-        assert set(probe.targets) == ({place[person]} if operation == "one fact" else here)
+        here = {"yes" if f"the {place[person]} " in probe.question.text else "no"}
+        assert set(probe.question.targets) == ({place[person]} if operation == "one fact" else here)
     elif operation == "giver":
-        assert probe.targets == (gave[thing, person],)
+        assert probe.question.targets == (gave[thing, person],)
     else:
-        assert probe.targets == (seen[thing][-1 if operation == "two facts" else -2],)
+        assert probe.question.targets == (seen[thing][-1 if operation == "two facts" else -2],)
 
 
 NUMBERS = ("zero", "one", "two", "three", "four")
@@ -456,10 +460,10 @@ def climb(document: Document, probe: Probe) -> None:
     key, text = re.findall(r"Question (\d{7}): (.+)", fact.text)[0]
     assert lines[key] == text
     assert body_of(document, probe).count(key) == 1
-    assert (text if probe.labels["operation"] == "solve" else key) in probe.question
+    assert (text if probe.question.labels["operation"] == "solve" else key) in probe.question.text
     numbers = [int(n) for n in re.findall(r"\d+", text)]
     solved = str(max(numbers) if "Largest" in text else min(numbers))
-    assert probe.targets == ((text,) if probe.labels["operation"] == "retrieve" else (solved,))
+    assert probe.question.targets == ((text,) if probe.question.labels["operation"] == "retrieve" else (solved,))
 
 
 READERS = {
@@ -481,11 +485,11 @@ READERS = {
 def test_a_perfect_model_answers_right_with_the_document_and_not_without_it(name: str) -> None:
     document = one(name)
     [probe] = document.probes
-    assert scored(document, probe) == dict.fromkeys(probe.scorers, 1.0)
+    assert scored(document, probe) == dict.fromkeys(probe.question.scorers, 1.0)
     if name not in COUNTED:
         task = made(name).model_copy(update={"no_context": True})
         alone = fit(task.write([probe.cell], seed=SEED), WhitespaceTokenizer(), completion_frame())
-        assert alone.probes[0].targets == probe.targets
+        assert alone.probes[0].question.targets == probe.question.targets
         assert set(scored(alone, alone.probes[0]).values()) == {0.0}
 
 
@@ -494,19 +498,19 @@ def scored(document: Document, probe: Probe) -> dict[str, float]:
     model = registry.provider(registry.ModelName.parse("sim:perfect")).open("perfect")
     [answer] = model.answer(document, [probe])
     assert isinstance(answer.outcome, Completion)
-    return {s: registry.scorer(s).score(probe, answer.outcome).value for s in probe.scorers}
+    return {s: registry.scorer(s).score(probe.question, answer.outcome).value for s in probe.question.scorers}
 
 
 @pytest.mark.parametrize("name", TASKS)
 def test_the_right_answer_scores_one_and_a_refusal_nothing(name: str) -> None:
     for sample in range(3):
         [probe] = one(name, sample=sample).probes
-        assert probe.scorers
-        for scorer in probe.scorers:
+        assert probe.question.scorers
+        for scorer in probe.question.scorers:
             found = registry.scorer(scorer)
-            assert found.score(probe, Completion(right_answer(probe))).value == 1.0
+            assert found.score(probe.question, Completion(right_answer(probe))).value == 1.0
             for refusal in ("", *REFUSALS):
-                assert found.score(probe, Completion(refusal)).value == 0.0
+                assert found.score(probe.question, Completion(refusal)).value == 0.0
 
 
 # --- what is planted in a model is found again ---

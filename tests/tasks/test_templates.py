@@ -151,7 +151,7 @@ def written(task: WordedTask, cells: Sequence[Cell], tokens: Tokenizer) -> Docum
     document = fit(task.write(cells, seed=SEED), tokens, completion_frame())
     for probe in document.probes:
         ids = document.prompt_ids(probe)
-        assert len(ids) == probe.prompt_tokens == probe.cell.length - probe.allowance
+        assert len(ids) == probe.prompt_tokens == probe.cell.length - probe.question.allowance
         assert list(tokens.encode(document.prompt_text(probe))) == list(ids)
     return document
 
@@ -193,7 +193,7 @@ def test_a_prompt_says_what_the_file_says(name: str, files: Path) -> None:
     planted = {"needle", "line", "first", "document"} & given.keys()
     assert all(given[part].partition("{")[0] in fact.text for part in planted for fact in document.facts[:1])
     body = document.text[document.body_start_characters :]
-    assert all(target.removeprefix(probe.opening).strip() in body for target in probe.targets[:1])
+    assert all(target.removeprefix(probe.question.code_word).strip() in body for target in probe.question.targets[:1])
 
 
 @pytest.mark.parametrize("name", ["niah_single_1", "niah_multikey_2", "niah_multivalue", "vt", "cwe", "fwe"])
@@ -203,7 +203,7 @@ def test_a_reader_still_finds_the_answer(name: str, files: Path) -> None:
     model = registry.provider(registry.ModelName.parse("sim:perfect")).open("perfect")
     [answer] = model.answer(document, [probe])
     assert isinstance(answer.outcome, Completion)
-    assert registry.scorer("ruler.v1").score(probe, answer.outcome).value == 1.0
+    assert registry.scorer("ruler.v1").score(probe.question, answer.outcome).value == 1.0
 
 
 def test_other_words_leave_keys_values_and_places_as_they_were(files: Path) -> None:
@@ -217,7 +217,7 @@ def test_other_words_leave_keys_values_and_places_as_they_were(files: Path) -> N
 
 def test_names_are_never_a_word_of_the_wording(files: Path) -> None:
     task = worded("vt", files).model_copy(update={"letters": 3})
-    names = {n for s in range(200) for n in task.write([Cell("vt", 3000, 0.5, s)], seed=0).questions[0].targets or ()}  # type: ignore[union-attr]
+    names = {n for s in range(200) for n in task.write([Cell("vt", 3000, 0.5, s)], seed=0).questions[0].targets}
     assert "VAR" not in names
     assert len(names) > 900
 

@@ -44,7 +44,7 @@ def holders(text: str, value: str) -> list[str]:
 
 
 def asked_value(probe: Probe) -> str:
-    found = re.search(r"\d{5}", probe.question)
+    found = re.search(r"\d{5}", probe.question.text)
     assert found is not None
     return found[0]
 
@@ -58,11 +58,11 @@ def test_the_preset_is_the_paper_s_one_chain_of_four_hops_in_noise_with_30_token
     document = one(task)
     [probe] = document.probes
     assignments = ASSIGNMENT.findall(body(document, probe))
-    assert len(assignments) == len(probe.targets) == 5
-    assert all(re.fullmatch("[A-Z]{5}", name) for name in probe.targets)
+    assert len(assignments) == len(probe.question.targets) == 5
+    assert all(re.fullmatch("[A-Z]{5}", name) for name in probe.question.targets)
     assert 10_000 <= int(asked_value(probe)) < 99_999
-    assert probe.allowance == 30
-    assert probe.scorers[:2] == ("match.all", "ruler.v1")
+    assert probe.question.allowance == 30
+    assert probe.question.scorers[:2] == ("match.all", "ruler.v1")
     others = {line for line in body(document, probe).splitlines() if line and not ASSIGNMENT.fullmatch(line)}
     assert len(others) <= 2  # the one line of noise, and a beginning of it
 
@@ -74,11 +74,11 @@ def test_the_targets_are_what_a_reader_who_follows_the_chain_finds(chains: int, 
         document = one(task, sample=sample)
         [probe] = document.probes
         text = body(document, probe)
-        assert holders(text, asked_value(probe)) == list(probe.targets)
-        assert len(probe.targets) == hops + 1
+        assert holders(text, asked_value(probe)) == list(probe.question.targets)
+        assert len(probe.question.targets) == hops + 1
         assert len(ASSIGNMENT.findall(text)) == chains * (hops + 1)
-        assert len(probe.distractors) == (chains - 1) * (hops + 1)
-        assert {len(name) for name in probe.targets} == {letters}
+        assert len(probe.question.distractors) == (chains - 1) * (hops + 1)
+        assert {len(name) for name in probe.question.targets} == {letters}
 
 
 def test_every_name_and_value_of_a_document_is_its_own() -> None:
@@ -98,10 +98,10 @@ def test_the_demonstration_is_solved_right_and_shares_no_name_and_no_value_with_
         document = one(ANYWHERE, length=3000, sample=sample)
         [probe] = document.probes
         head = document.text[: document.body_start_characters]
-        *names, value = probe.labels["demonstration"].split()
+        *names, value = probe.question.demonstration
         assert holders(head, value) == names
         assert f"{', '.join(names[:-1])} and {names[-1]}." in head
-        assert not set(names) & set(probe.targets)
+        assert not set(names) & set(probe.question.targets)
         assert value != asked_value(probe)
         seen.add(value)
     assert len(seen) == 6
@@ -110,7 +110,7 @@ def test_the_demonstration_is_solved_right_and_shares_no_name_and_no_value_with_
 def test_without_a_demonstration_nothing_but_the_instruction_stands_before_the_text() -> None:
     document = one(Tracing(demonstration=False, placement="anywhere"))
     assert "LET" not in document.text[: document.body_start_characters]
-    assert "demonstration" not in document.probes[0].labels
+    assert "demonstration" not in document.probes[0].question.labels
 
 
 # --- where the chain stands ---
@@ -139,7 +139,7 @@ def test_anywhere_the_chain_spreads_over_the_whole_text() -> None:
 def test_assignments_hide_in_prose_too() -> None:
     document = one(Tracing(haystack=SMALL_PROSE, placement="anywhere"))
     [probe] = document.probes
-    assert holders(body(document, probe), asked_value(probe)) == list(probe.targets)
+    assert holders(body(document, probe), asked_value(probe)) == list(probe.question.targets)
 
 
 # --- several questions to one document ---
@@ -149,11 +149,11 @@ def test_assignments_hide_in_prose_too() -> None:
 def test_each_depth_has_a_chain_of_its_own_that_the_cut_holds_whole(lengths: tuple[int, ...]) -> None:
     cells = [Cell("vt", length, depth, 0) for length in lengths for depth in (0.1, 0.5, 0.9)]
     document = laid_out(Tracing(), cells)
-    assert len({probe.targets for probe in document.probes}) == len(cells)
+    assert len({probe.question.targets for probe in document.probes}) == len(cells)
     for probe in document.probes:
-        assert holders(body(document, probe), asked_value(probe)) == list(probe.targets)
-        assert set(probe.distractors).isdisjoint(probe.targets)
-        assert len(probe.distractors) == 5 * (len(cells) - 1)
+        assert holders(body(document, probe), asked_value(probe)) == list(probe.question.targets)
+        assert set(probe.question.distractors).isdisjoint(probe.question.targets)
+        assert len(probe.question.distractors) == 5 * (len(cells) - 1)
 
 
 # --- what a wrong answer gives away ---
@@ -165,13 +165,13 @@ def test_copying_the_demonstration_and_naming_another_chain_are_told_apart() -> 
 
     def classed(names: Sequence[str]) -> tuple[str, str]:
         answer = Completion(" ".join(names), finish="stop")
-        scores = {name: registry.scorer(name).score(probe, answer) for name in probe.scorers}
-        return classify(probe, answer, scores, Receipt(probe.prompt_tokens, probe.prompt_tokens))
+        scores = {name: registry.scorer(name).score(probe.question, answer) for name in probe.question.scorers}
+        return classify(probe.question, answer, scores, Receipt(probe.prompt_tokens, probe.prompt_tokens))
 
-    assert classed(probe.targets) == ("correct", "")
-    assert classed(probe.labels["demonstration"].split()[:5]) == ("distractor", DEMONSTRATION)
-    assert classed(probe.distractors) == ("distractor", ANOTHER_CHAIN)
-    assert classed([*probe.targets[:3], *probe.distractors[:2]]) == ("partial", ANOTHER_CHAIN)
+    assert classed(probe.question.targets) == ("correct", "")
+    assert classed(probe.question.demonstration[:5]) == ("distractor", DEMONSTRATION)
+    assert classed(probe.question.distractors) == ("distractor", ANOTHER_CHAIN)
+    assert classed([*probe.question.targets[:3], *probe.question.distractors[:2]]) == ("partial", ANOTHER_CHAIN)
 
 
 def test_training_draws_names_that_testing_never_does() -> None:
@@ -181,7 +181,7 @@ def test_training_draws_names_that_testing_never_does() -> None:
             for sample in range(20)
             for name in one(Tracing(split=split, chains=3, letters=3, placement="anywhere"), sample=sample)
             .probes[0]
-            .targets
+            .question.targets
         }
         for split in ("test", "train")
     }

@@ -23,7 +23,7 @@ from leadline.scorers.trivial_readers import (
 from leadline.text.chat import completion_frame
 from leadline.text.tokenizers import WhitespaceTokenizer
 from support.fitting import fit
-from support.scorer_probes import make_probe
+from support.scorer_questions import make_question
 
 ANSWERED_BY_FORM = {
     "niah_single", "niah_single_1", "niah_single_2", "niah_single_3", "niah_multivalue", "niah_multiquery", "passkey",
@@ -85,9 +85,9 @@ def test_no_row_of_a_document_with_many_questions_can_be_read_by_position(name: 
         document = fit(task.write(cells, seed=0), WhitespaceTokenizer(), completion_frame())
         for probe in document.probes:
             text = document.text[document.body_start_characters : probe.cut_characters]
-            answers = trivial_answers(text, probe, sentences)
+            answers = trivial_answers(text, probe.question, sentences)
             for reader in ("first", "last", "only"):
-                assert probe.targets[0] not in answers[reader], (probe.cell.key, reader)
+                assert probe.question.targets[0] not in answers[reader], (probe.cell.key, reader)
 
 
 @pytest.mark.parametrize("name", ["kv", "lines", "math_find", "agent_log", "niah_multikey_2", "niah_multikey_3"])
@@ -116,11 +116,11 @@ def test_other_depths_of_a_shared_document_count_towards_the_four(depths: tuple[
     guards = [fact for fact in document.facts if "#before" in fact.id or "#after" in fact.id]
     assert bool(guards) == (len(depths) > 1)
     assert len(document.facts) - len(guards) == facts
-    assert {len(p.distractors) for p in document.probes} == {len(document.facts) - 1}
+    assert {len(p.question.distractors) for p in document.probes} == {len(document.facts) - 1}
 
 
 def test_what_the_readers_say() -> None:
-    probe = make_probe("7654321")
+    probe = make_question("7654321")
     text = "A 1111111 and 12345678. The number kept for x is 2222222. Then 1111111 again, 3333333."
     assert trivial_answers(text, probe, [r"The number kept for \w+ is [^\n]{1,60}?\."]) == {
         "first": "1111111", "last": "3333333", "only": "", "most frequent": "1111111", "needle form": "2222222",

@@ -41,7 +41,7 @@ def assert_exact(document: Document, tokenizer: Tokenizer, template: ChatTemplat
     for probe in document.probes:
         text, ids = document.prompt_text(probe), document.prompt_ids(probe)
         assert np.array_equal(tokenizer.encode(text), ids)
-        assert len(ids) == probe.prompt_tokens == probe.cell.length - probe.allowance
+        assert len(ids) == probe.prompt_tokens == probe.cell.length - probe.question.allowance
         turns = document.turns(probe)
         assert [turn.role for turn in turns] == ["user", "assistant"] * (len(turns) // 2) + ["user"]
         if template is not None:
@@ -49,7 +49,7 @@ def assert_exact(document: Document, tokenizer: Tokenizer, template: ChatTemplat
         for fact in document.planted(probe):
             start, end = (document.body_start + place for place in (fact.start, fact.end))
             held = ids[start : min(end, len(ids))]
-            assert probe.targets[0].removeprefix(probe.opening).strip() in fact.text
+            assert probe.question.targets[0].removeprefix(probe.question.code_word).strip() in fact.text
             assert len(held) == fact.end - fact.start
 
 

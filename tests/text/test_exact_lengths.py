@@ -39,7 +39,7 @@ def test_a_list_whose_entries_all_have_one_size_still_fills_every_length(length:
         assert is_exact(document, tokenizer)
         [probe] = document.probes
         numbers = re.findall(r"\d+", document.text[document.body_start_characters : probe.cut_characters])
-        assert sorted(map(int, numbers))[-1 if rank == "largest" else -3] == int(probe.targets[0])
+        assert sorted(map(int, numbers))[-1 if rank == "largest" else -3] == int(probe.question.targets[0])
 
 
 @pytest.mark.parametrize("name", ["across-words", "byte-level"])

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from leadline.core.contracts import Tokenizer
-from leadline.core.drafts import Draft, Fact, PieceBank, Question
+from leadline.core.drafts import Draft, DraftQuestion, Fact, PieceBank
 from leadline.core.errors import LengthError, SourceError, TokenizerError
 from leadline.core.seeds import digest
 from leadline.core.types import Cell, Document, Frame
@@ -41,7 +41,7 @@ def tokenizer(name: str) -> Tokenizer:
 def assert_exact(document: Document, tokens: Tokenizer) -> None:
     for probe in document.probes:
         ids = document.prompt_ids(probe)
-        assert len(ids) == probe.prompt_tokens == probe.cell.length - probe.allowance
+        assert len(ids) == probe.prompt_tokens == probe.cell.length - probe.question.allowance
         assert np.array_equal(tokens.encode(document.prompt_text(probe)), ids)
 
 
@@ -67,8 +67,8 @@ def test_tokens_are_put_together_when_they_are_read_and_go_with_the_document_to_
 def hand_draft(depth: float) -> Draft:
     pieces = [f" a{i} b{i} c{i} d{i}." for i in range(20)]
     bank = PieceBank("hand", digest(pieces), pieces)
-    question = Question(
-        Cell("hand", 35, depth, 0), "\n\nwhat?", "", ("seven",), allowance=2, scorers=("match.all",), facts=("needle",)
+    question = DraftQuestion(
+        "\n\nwhat?", "", ("seven",), 2, ("match.all",), facts=("needle",), cell=Cell("hand", 35, depth, 0)
     )
     fact = Fact("needle", "the one needle is of seven words.", depth, 35)
     return Draft("hand", "hand", "", TextFiller(bank, 0, False), (fact,), (question,))
@@ -138,7 +138,7 @@ def test_every_probe_of_a_shared_or_nested_document_is_exact(name: str, reading:
         [fact] = document.planted(probe)
         assert fact.end <= probe.body_tokens
         assert abs(fact.depth - fact.depth_asked) < 0.1
-        assert probe.targets[0] in document.text[: probe.cut_characters]
+        assert probe.question.targets[0] in document.text[: probe.cut_characters]
 
 
 @pytest.mark.parametrize("name", [*FAMILIES, "bytes"])
@@ -175,7 +175,7 @@ def test_a_length_that_cannot_hold_the_question_says_the_shortest() -> None:
 def test_a_haystack_that_is_too_short_says_how_much_is_missing() -> None:
     pieces = [f" Sentence number {i} is here." for i in range(50)]
     bank = PieceBank("short", digest(pieces), pieces)
-    question = Question(Cell("hand", 900, 0.5, 0), "\n\nwhat?", "", ("x",), 1, ("match.all",))
+    question = DraftQuestion("\n\nwhat?", "", ("x",), 1, ("match.all",), cell=Cell("hand", 900, 0.5, 0))
     short = Draft("short", "short", "", TextFiller(bank, 3, False), (Fact("f", "A fact.", 0.5, 900),), (question,))
     with pytest.raises(SourceError, match=r"has 250 tokens .* are missing"):
         fit(short, WhitespaceTokenizer(), completion_frame())
@@ -233,7 +233,7 @@ def test_tokens_that_the_server_adds_are_counted() -> None:
     frame = Frame(before="", after="", form="chat", prefill=False, fingerprint="x", extra_tokens=17)
     document = fit(PROSE.draft([Cell("niah", 1024, 0.5, 0)], seed=0), toy_tokenizer("gpt2"), frame)
     [probe] = document.probes
-    assert len(document.prompt_ids(probe)) + 17 == probe.prompt_tokens == 1024 - probe.allowance
+    assert len(document.prompt_ids(probe)) + 17 == probe.prompt_tokens == 1024 - probe.question.allowance
 
 
 def test_a_fitter_counts_a_haystack_once_for_all_its_documents(monkeypatch: pytest.MonkeyPatch) -> None:

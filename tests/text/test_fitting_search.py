@@ -92,7 +92,8 @@ def test_cuts_from_the_tokens_of_pieces_are_those_of_the_tokenised_text(tokenize
 @pytest.mark.parametrize("last_closes", [True, False])
 def test_positions_in_an_order_are_those_of_walking_through_it(last_closes: bool) -> None:
     closes = [False, False, True, True, False, True, False, False, last_closes]
-    bank = PieceBank("parts", f"parts {last_closes}", [f" part{n}" for n in range(9)], contiguous=False, closes=closes)
+    pieces = [f" part{n}" for n in range(9)]
+    bank = PieceBank("parts", f"parts {last_closes}", pieces, contiguous=False, ends_sentence=closes)
     order = PieceOrder(count_bank(bank, ContextTokenizer(open_tokenizer("bytes"))), np.arange(9))
 
     def next_beginning(at: int) -> int:

@@ -119,7 +119,7 @@ def test_documents_have_the_asked_length_to_the_token(name: str, tokenizer: str)
         made = task.document([Cell("niah", length, 0.5, 1)], seed=0, fitter=fitter)
         [probe] = made.probes
         whole = tokens.encode(made.prompt_text(probe))
-        assert len(whole) == length - probe.allowance
+        assert len(whole) == length - probe.question.allowance
         assert np.array_equal(whole, made.prompt_ids(probe))
 
 
@@ -134,8 +134,8 @@ def test_generated_documents_for_log_probabilities_do_not_end() -> None:
 
 def test_facts_can_be_kept_between_paragraphs() -> None:
     bank = open_source("prose", unit="paragraph").filler(seed=0).bank
-    assert bank.closes is not None
-    closing = [piece for piece, closes in zip(bank.pieces, bank.closes, strict=True) if closes]
+    assert bank.ends_sentence is not None
+    closing = [piece for piece, closes in zip(bank.pieces, bank.ends_sentence, strict=True) if closes]
     assert closing
     assert all(piece.endswith("\n\n") for piece in closing)
 

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
+import msgspec
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from leadline.core.drafts import Draft, Filler
 from leadline.core.errors import UsageError
 from leadline.core.records import Answer, Completion, Failure, Score
 from leadline.core.seeds import Split, digest, seed_of
-from leadline.core.types import Cell, Cluster, Continuation, Document, Frame, Probe, Reading, TokenNLL
+from leadline.core.types import Cell, Cluster, Continuation, Document, Frame, Probe, Question, Reading, TokenNLL
 
 if TYPE_CHECKING:
     from leadline.core.types import Ids
@@ -151,9 +152,13 @@ class Task(Options):
         """The draft for these options: with the seed of the split, with or without its document."""
         draft = self.draft(cells, seed=seed if self.split == "test" else seed_of(seed, self.split))
         if self.scorers:
-            draft = replace(draft, questions=tuple(replace(q, scorers=self.scorers) for q in draft.questions))
+            draft = replace(
+                draft, questions=tuple(msgspec.structs.replace(q, scorers=self.scorers) for q in draft.questions)
+            )
         if self.fixed_allowance:
-            draft = replace(draft, questions=tuple(replace(q, fixed_allowance=True) for q in draft.questions))
+            draft = replace(
+                draft, questions=tuple(msgspec.structs.replace(q, fixed_allowance=True) for q in draft.questions)
+            )
         return draft.without_document() if self.no_context else draft
 
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
@@ -325,12 +330,12 @@ class ModelProvider(Options):
 
 
 class Scorer(Protocol):
-    """A pure function from a probe and its answer to a score."""
+    """A pure function from a question and its answer to a score."""
 
     @property
     def name(self) -> str: ...
 
-    def score(self, probe: Probe, completion: Completion) -> Score: ...
+    def score(self, question: Question, completion: Completion) -> Score: ...
 
 
 def options_of(task: Task) -> dict[str, Any]:

@@ -3,16 +3,19 @@
 Filler, Composer   a haystack: an order of pieces, or pieces that it composes to an exact number of tokens
 PieceBank          its distinct pieces
 Draft              one document before fitting: haystack, facts, questions
+DraftQuestion      a question of it, which becomes the `Question` of a probe when the document is fitted
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkable
 
+import msgspec
+
 from leadline.core.errors import UsageError
-from leadline.core.types import Cell, Match, Mistakes, QuestionFamily, ValueKind
+from leadline.core.types import Cell, Mistakes, Question
 
 if TYPE_CHECKING:
     from leadline.core.types import Indices
@@ -64,10 +67,10 @@ class Composer(Protocol):
 
 
 class SegmentSize(NamedTuple):
-    """Tokens for a composer to fill; `again` counts retries with another order, when tokens merged across joints."""
+    """Tokens for a composer to fill; `retry` counts attempts with another order, when tokens merged across joints."""
 
     tokens: int
-    again: int = 0
+    retry: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +82,13 @@ class PieceBank:
     pieces: Sequence[str]
     contiguous: bool = True
     """Whether piece i + 1 follows piece i in a real text, so that all joints can be checked at once."""
-    closes: Sequence[bool] | None = None
+    ends_sentence: Sequence[bool] | None = None
     """Which pieces end a sentence or a line, so that a fact may follow them; None if all do."""
     ending: str = ""
     """For facts on separate lines: the line breaks between a piece that was cut and a fact after it."""
-    spaced: bool = False
+    has_own_spacing: bool = False
     """Whether pieces and facts have all the white space that they need, so that none is added between them."""
-    alike: bool = False
+    uniform_joints: bool = False
     """Whether all joints are alike, as between the words and numbers of a list, so that a sample of some thousands is
     enough to check them."""
 
@@ -100,63 +103,42 @@ class Fact:
     length: int
 
 
-Targets = tuple[str, ...] | Callable[[str], tuple[str, ...]]
+class DraftQuestion(Question, frozen=True, kw_only=True):
+    """The question of one cell, as a task writes it: before its document is fitted.
 
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """The question of one cell. Becomes a Probe when the document is fitted.
-
-    `targets` may be a function of the document text that is sent, for tasks whose answer is counted there.
+    Its `text` follows the document and so includes the white space between them.
     """
 
     cell: Cell
-    text: str
-    answer_prefix: str
-    targets: Targets
-    allowance: int
-    scorers: tuple[str, ...]
-    facts: tuple[str, ...] = ()
-    distractors: tuple[str, ...] = ()
-    labels: Mapping[str, str] = field(default_factory=dict)
-    """Notes on the sample (wording number, hops ...) for the record. They decide nothing; the fields below do, and are
-    added to the labels as `family`, `value_kind`, `demonstration`, `opening` and `absent`."""
-    match: Match = "all"
-    """Whether all targets are needed, or any one of them will do."""
-    family: QuestionFamily = ""
-    """Which mistakes the failure classes look for."""
-    value_kind: ValueKind | None = None
-    """What the task drew its values as; None where their form has to be read from the targets."""
-    demonstration: tuple[str, ...] = ()
-    """Values of the solved example before the document."""
+    count_targets: Callable[[str], tuple[str, ...]] | None = None
+    """The targets as a function of the document text that is sent, for tasks whose answer is counted there."""
+    count_mistakes: Callable[[str], Mistakes] | None = None
+    """The mistakes as such a function."""
     fixed_allowance: bool = False
     """Whether the allowance stays as it is where the answer has more tokens, as in a published protocol."""
-    answer_form: str = ""
-    """What an answer must look like, with `{answer}` for its values: `Final Answer: [{answer}]`. Empty: any way."""
-    asked: str = ""
+    question_before_document: str = ""
     """The question itself, where it comes before the document and `text` only asks for the answer."""
-    mistakes: Mistakes | Callable[[str], Mistakes] = field(default_factory=dict)
-    """May be a function of the document text that is sent, as `targets`."""
-    opening: str = ""
-    """What the answer must begin with: a code word."""
-    absent: bool | None = None
-    """Whether the document has no answer, and to say so is right; None where no question is of that kind."""
 
-    def __post_init__(self) -> None:
-        noted = {
-            "family": self.family,
-            "value_kind": self.value_kind or "",
-            "demonstration": " ".join(self.demonstration),
-            "opening": self.opening,
-            "absent": "" if self.absent is None else str(self.absent).lower(),
-        }
-        object.__setattr__(self, "labels", {**{k: v for k, v in noted.items() if v}, **self.labels})
+    def resolve(self, document_text: str) -> Question:
+        """The question with what is counted in the document text that it is about."""
+        values = {name: getattr(self, name) for name in Question.__struct_fields__}
+        values["text"] = (self.question_before_document or self.text).strip()
+        if self.count_targets is not None:
+            values["targets"] = self.count_targets(document_text)
+        if self.count_mistakes is not None:
+            values["mistakes"] = self.count_mistakes(document_text)
+        return Question(**values)
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether `resolve` needs the document text."""
+        return self.count_targets is not None or self.count_mistakes is not None
 
 
 EXTRA_ALLOWANCE = "extra_allowance"
 """The label with the tokens that a question is allowed beyond its answer, for thinking."""
 
-Overlong = Literal["send", "middle", "refuse", "drop"]
+OnOverflow = Literal["send", "middle", "refuse", "drop"]
 """Send it all the same; cut its middle; count it as failed; leave it out."""
 
 
@@ -172,10 +154,10 @@ class Draft:
     head: str
     filler: Filler | Composer | None
     facts: tuple[Fact, ...]
-    questions: tuple[Question, ...]
-    overlong: Overlong = "send"
+    questions: tuple[DraftQuestion, ...]
+    on_overflow: OnOverflow = "send"
     """Without a filler: what happens to a prompt that is longer than its cell's length."""
-    one_end: bool = False
+    shared_end: bool = False
     """Whether all questions of a length end the document at one place. A shorter question then has as many tokens more
     for its answer, so that prompt and allowance still add up to the length."""
     conversation: bool = False
@@ -184,17 +166,21 @@ class Draft:
     templated: bool = True
     """False sends the text without chat template where the model allows it."""
 
+    def with_questions(self, change: Callable[[DraftQuestion], DraftQuestion]) -> Draft:
+        """The same document with every question changed."""
+        return replace(self, questions=tuple(map(change, self.questions)))
+
     def without_document(self) -> Draft:
         """The same questions without the document, labelled `no_context`."""
         return replace(self, head="", filler=None, facts=(), questions=tuple(map(_from_memory, self.questions)))
 
 
-def _from_memory(question: Question) -> Question:
-    if callable(question.targets):
+def _from_memory(question: DraftQuestion) -> DraftQuestion:
+    if question.count_targets is not None:
         raise UsageError(
             "the answer is counted from the document, so it cannot be asked without one",
             where=question.cell.task,
             fix="leave out --no-context for this task",
         )
     labels = {**question.labels, "no_context": "true"}
-    return replace(question, text=question.text.lstrip(), facts=(), distractors=(), labels=labels)
+    return msgspec.structs.replace(question, text=question.text.lstrip(), facts=(), distractors=(), labels=labels)

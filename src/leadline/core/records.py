@@ -3,7 +3,7 @@
     Answer    what was really sent and what came back: a Completion, a Measurement or a Failure
     Score     what a scorer makes of a completion
     Receipt   whether the model read as many tokens as were sent
-    Record    a probe and its answer: one line of records.jsonl
+    Record    a question and its answer, with all that grading it again needs: one line of records.jsonl
 
 These are msgspec Structs, because a union of Completion, Measurement and Failure must be read back as what it was.
 """
@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from leadline.core.types import Cell, Reading
+from leadline.core.types import Cell, Question, Reading
 
 
 class Completion(msgspec.Struct, frozen=True, tag="completion", tag_field="kind", omit_defaults=True):
@@ -42,7 +42,7 @@ class Measurement(msgspec.Struct, frozen=True, tag="measured", tag_field="kind",
     """Log-probability numbers in place of an answer, each under the name of its metric."""
 
     numbers: dict[str, float]
-    marks: tuple[tuple[int, int], ...] = ()
+    char_spans: tuple[tuple[int, int], ...] = ()
     """Character ranges of the document that the numbers are about; empty means all of it."""
 
 
@@ -147,22 +147,21 @@ UNIT = "unit"
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """One probe and its answer: a line of records.jsonl."""
+    """One question and its answer: a line of records.jsonl. It can be graded again without its document."""
 
-    version: int = 1
+    version: int = 2
     cell: Cell
     reading: Reading
     document: str
     cluster: str
     model: str
-    question: str
-    answer_prefix: str
-    targets: tuple[str, ...]
+    question: Question
     facts: tuple[PlantedRecord, ...]
+    evidence: tuple[str, ...] = ()
+    """The facts that the question needs, each with some of the text around it, for judges and readers."""
     body_tokens: int
     """Tokens of the document up to the cut, without what precedes the body."""
     prompt_tokens: int
-    allowance: int
     sent: Sent
     outcome: Outcome
     receipt: Receipt
@@ -170,7 +169,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     failure_class: FailureClass
     detail: str = ""
     """A finer class, such as 'copied the demonstration'."""
-    labels: dict[str, str] = {}
+    other_value: str = ""
+    """A value in the answer that is none of the targets, and that another line of the document has."""
     prompt_digest: str = ""
     """Of the prompt's text, template included as far as it is known; empty in older runs."""
     attempts: int
@@ -188,7 +188,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         return isinstance(self.outcome, Failure) or self.truncated
 
     @property
-    def settled(self) -> bool:
+    def is_final(self) -> bool:
         """Whether it need not be asked again: it was answered, or left out on purpose."""
         return not self.failed or (isinstance(self.outcome, Failure) and self.outcome.why == "left_out")
 
@@ -202,7 +202,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def wants_logprobs(self) -> bool:
         """Whether the probe asked for log-probabilities, so that its score is not a share of right answers."""
-        return UNIT in self.labels
+        return UNIT in self.question.labels
 
     @property
     def metric(self) -> str:

@@ -20,7 +20,7 @@ from leadline.core.errors import UnknownName, UntrustedFile, UsageError
 from leadline.core.records import Completion, Score
 from leadline.core.seeds import digest_bytes
 from leadline.core.spec import TaskSpec, validated
-from leadline.core.types import Probe
+from leadline.core.types import Question
 
 OptionsT = TypeVar("OptionsT", bound=Options)
 PluginKind = Literal[
@@ -105,13 +105,13 @@ def task(spec: TaskSpec) -> Task:
 
 @dataclass(frozen=True, slots=True)
 class FunctionScorer:
-    """A plain function of probe and completion as a scorer. It returns a Score or a number."""
+    """A plain function of question and completion as a scorer. It returns a Score or a number."""
 
     name: str
-    function: Callable[[Probe, Completion], Score | float]
+    function: Callable[[Question, Completion], Score | float]
 
-    def score(self, probe: Probe, completion: Completion) -> Score:
-        value = self.function(probe, completion)
+    def score(self, question: Question, completion: Completion) -> Score:
+        value = self.function(question, completion)
         return value if isinstance(value, Score) else Score(float(value))
 
 
@@ -130,7 +130,7 @@ def scorer(name: str) -> Scorer:
     raise UsageError(
         f"{made!r} is not a scorer",
         where=f"scorer {name}",
-        fix="give a class with score(probe, completion), or a function",
+        fix="give a class with score(question, completion), or a function",
     )
 
 

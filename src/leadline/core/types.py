@@ -1,6 +1,7 @@
 """The data types of a run, from cell to probe.
 
     Cell      one position in the grid: task, length, depth, sample
+    Question  what is asked and everything that grading its answer needs; part of a probe and of a record
     Document  a draft laid out in one tokenizer: exact token ids, the position of every fact, its probes
     Probe     one question put to a document at a cut: for an answer, or for log-probabilities
 
@@ -11,7 +12,7 @@ What a task writes is in `leadline.core.drafts`. What comes back from a model, a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -111,7 +112,7 @@ def _without_sweep(label: str) -> str:
     return label.partition("[")[0]
 
 
-# --- what questions and probes have in common ------------------------------------------------------
+# --- the question --------------------------------------------------------------------------------
 
 Match = Literal["all", "any"]
 Mistakes = Mapping[str, tuple[str, ...]]
@@ -120,6 +121,61 @@ QuestionFamily = Literal[
     "", "needle", "tracing", "counting", "questions", "walks", "records", "worlds", "ladder", "copying", "mrcr"
 ]  # fmt: skip
 ValueKind = Literal["words", "numbers", "uuids"]
+Reference = int | float | str | list[int | float | str | list[int | float | str]]
+"""The gold answer of a published sample in the form of its file: a value, or a list of values, some of them lists."""
+
+
+class Question(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is asked, and everything that grading its answer needs, so that a record can be graded again by itself."""
+
+    text: str
+    """The question as it is put, without white space around it."""
+    answer_prefix: str = ""
+    targets: tuple[str, ...] = ()
+    allowance: int = 0
+    """Tokens for the answer."""
+    scorers: tuple[str, ...] = ()
+    facts: tuple[str, ...] = ()
+    """The ids of the facts that are needed."""
+    distractors: tuple[str, ...] = ()
+    labels: Mapping[str, str] = {}
+    """Notes on the sample (wording number, hops ...) to break results down by. No scorer reads them."""
+    match: Match = "all"
+    """Whether all targets are needed, or any one of them will do."""
+    family: QuestionFamily = ""
+    """Which mistakes the failure classes look for."""
+    value_kind: ValueKind | None = None
+    """What the task drew its values as; None where their form has to be read from the targets."""
+    demonstration: tuple[str, ...] = ()
+    """Values of the solved example before the document."""
+    answer_form: str = ""
+    """What an answer must look like, with `{answer}` for its values: `Final Answer: [{answer}]`. Empty: any way."""
+    mistakes: Mistakes = {}
+    code_word: str = ""
+    """What the answer must begin with."""
+    absent: bool | None = None
+    """Whether the document has no answer, and to say so is right; None where no question is of that kind."""
+    dataset: str = ""
+    """The published data set whose rule grades the answer."""
+    choices: tuple[str, ...] = ()
+    """The answers to choose from, where they are a closed list."""
+    reference: Reference | None = None
+    ordinal: int = 0
+    """Of several texts alike, which one is asked for, counted from 1."""
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """The labels and, as text, the fields that say what kind of question it is: what results are broken down by."""
+        kinds = {
+            "family": self.family,
+            "value_kind": self.value_kind or "",
+            "demonstration": " ".join(self.demonstration),
+            "code_word": self.code_word,
+            "absent": "" if self.absent is None else str(self.absent).lower(),
+            "dataset": self.dataset,
+            "ordinal": str(self.ordinal or ""),
+        }
+        return {**{name: text for name, text in kinds.items() if text}, **self.labels}
 
 
 # --- what a model is given ----------------------------------------------------------------------
@@ -223,33 +279,18 @@ class LogprobRequest:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One question at one cut. The prompt is document.ids[:cut] + closing_ids, exactly length - allowance tokens."""
+    """One question at one cut. The prompt is document.ids[:cut] + suffix_ids, exactly length - allowance tokens."""
 
     cell: Cell
+    question: Question
     cut: int
     cut_characters: int
-    tail: str
-    closing_ids: Ids
+    user_suffix: str
+    """What ends the user's turn, after the document."""
+    suffix_ids: Ids
     prompt_tokens: int
-    question: str
-    answer_prefix: str
-    targets: tuple[str, ...]
-    distractors: tuple[str, ...]
-    facts: tuple[str, ...]
-    allowance: int
-    scorers: tuple[str, ...]
-    labels: Mapping[str, str] = field(default_factory=dict)
     body_tokens: int = 0
     """Tokens of the document before the question, instructions not counted."""
-    match: Match = "all"
-    family: QuestionFamily = ""
-    value_kind: ValueKind | None = None
-    demonstration: tuple[str, ...] = ()
-    answer_form: str = ""
-    mistakes: Mistakes = field(default_factory=dict)
-    opening: str = ""
-    absent: bool | None = None
-    """Whether the document has no answer; None where no question of the task is of that kind."""
     logprobs: LogprobRequest | None = None
     """What to measure, if the probe asks for log-probabilities; None if it asks for an answer."""
     schema: Mapping[str, object] | None = None
@@ -305,23 +346,23 @@ class Document:
 
         Of a conversation: all its turns, as the template writes them."""
         start = len(self.frame.before)
-        return self.text[start : probe.cut_characters] + probe.tail
+        return self.text[start : probe.cut_characters] + probe.user_suffix
 
     def prompt_text(self, probe: Probe) -> str:
         """Everything the model reads, template included."""
-        prefix = probe.answer_prefix if self.frame.prefill else ""
-        return self.text[: probe.cut_characters] + probe.tail + self.frame.after + prefix
+        prefix = probe.question.answer_prefix if self.frame.prefill else ""
+        return self.text[: probe.cut_characters] + probe.user_suffix + self.frame.after + prefix
 
     def prefix_place(self, probe: Probe) -> Literal["prefill", "appended", "none"]:
         """Where the prompt has the answer prefix: it begins the answer, or ends the question."""
-        if not probe.answer_prefix:
+        if not probe.question.answer_prefix:
             return "none"
         return "prefill" if self.frame.prefill else "appended"
 
     def prompt_ids(self, probe: Probe) -> Ids:
         import numpy as np
 
-        return np.concatenate([self.ids[: probe.cut], probe.closing_ids])
+        return np.concatenate([self.ids[: probe.cut], probe.suffix_ids])
 
     def prompt_digest(self, probe: Probe) -> str:
         """Of the prompt's text, so the same for every engine that is given the same text."""
@@ -329,4 +370,4 @@ class Document:
 
     def planted(self, probe: Probe) -> tuple[Planted, ...]:
         """The facts that the probe needs, with their positions."""
-        return tuple(f for f in self.facts if f.id in probe.facts)
+        return tuple(f for f in self.facts if f.id in probe.question.facts)

@@ -36,16 +36,16 @@ class PromptExcerpts:
 
     def of(self, record: Record) -> str:
         """The text around the first target; empty where prompts were not kept."""
-        if self._prompts is None or not record.targets:
+        if self._prompts is None or not record.question.targets:
             return ""
         try:
             prompt = read_inside(self._prompts / f"{slug(record.cell.key)}.txt").decode("utf-8", "replace")
         except OSError:
             return ""
-        at = prompt.find(record.targets[0])
+        at = prompt.find(record.question.targets[0])
         if at < 0:
             return ""
-        start, end = max(0, at - EXCERPT_MARGIN), at + len(record.targets[0]) + EXCERPT_MARGIN
+        start, end = max(0, at - EXCERPT_MARGIN), at + len(record.question.targets[0]) + EXCERPT_MARGIN
         return ("…" if start else "") + prompt[start:end] + ("…" if end < len(prompt) else "")
 
 
@@ -142,10 +142,10 @@ def _row(record: Record, excerpt: str) -> SampleRow:
         graded = next((s.answer for s in record.scores.values()), "")
         graded = graded if graded not in ("", answer, answer.strip()) else None
     facts = [[f.start, round(f.depth, 4), round(f.depth_asked, 4)] for f in record.facts[:8]] or None
-    labels = ", ".join(f"{k} {v}" for k, v in record.labels.items()) or None
+    labels = ", ".join(f"{k} {v}" for k, v in record.question.tags.items()) or None
     return (
-        cell.depth, cell.sample, _NUMBERS[record.failure_class], record.score, record.question,
-        "\n".join(record.targets), record.answer_prefix, answer, graded, thinking, facts,
+        cell.depth, cell.sample, _NUMBERS[record.failure_class], record.score, record.question.text,
+        "\n".join(record.question.targets), record.question.answer_prefix, answer, graded, thinking, facts,
         record.body_tokens, record.receipt.ours, record.receipt.theirs, written, round(record.seconds, 3),
         record.attempts, finish, record.detail or None, failure, record.document, labels,
         "; ".join(record.sent.notes) or None, excerpt or None,

@@ -50,7 +50,7 @@ class StratumCounter:
         if score is None:
             return
         for label in STRATA:
-            value = record.labels.get(label)
+            value = record.question.tags.get(label)
             if value:
                 lengths = self._found.setdefault((record.cell.task, label, value), {})
                 scores, clusters = lengths.setdefault(record.cell.length, ([], []))
@@ -146,9 +146,9 @@ def absent_rates(records: Iterable[Record]) -> list[AbsentRates]:
     """By task and length, in that order; empty where no task has the option."""
     found: dict[tuple[str, int], tuple[list[Record], list[Record]]] = {}
     for record in records:
-        if "absent" in record.labels and not record.failed:
+        if record.question.absent is not None and not record.failed:
             both = found.setdefault((record.cell.task, record.cell.length), ([], []))
-            both[record.labels["absent"] == "true"].append(record)
+            both[record.question.absent].append(record)
     return [
         AbsentRates(
             task,
@@ -257,7 +257,7 @@ def from_memory(records: Iterable[Record]) -> list[FromMemory]:
     without: dict[tuple[object, ...], Record] = {}
     for record in records:
         if isinstance(record.outcome, Completion) and record.score is not None:
-            if NO_CONTEXT in record.labels:
+            if NO_CONTEXT in record.question.labels:
                 without[_place(record)] = record
             else:
                 read.append(record)
@@ -283,7 +283,7 @@ def _count(task: str, length: int, pairs: list[tuple[Record, Record]]) -> FromMe
 
 def _place(record: Record) -> tuple[object, ...]:
     cell = record.cell
-    return (record.question, record.targets, cell.length, cell.depth, cell.sample)
+    return (record.question.text, record.question.targets, cell.length, cell.depth, cell.sample)
 
 
 def _said(record: Record) -> str:

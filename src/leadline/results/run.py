@@ -65,7 +65,7 @@ def logprob_results(records: Iterable[Record]) -> LogprobResults:
     for record in records:
         failed += record.failed
         tasks.setdefault(record.cell.task, []).append(record)
-        unit = record.labels.get(UNIT, "")
+        unit = record.question.labels.get(UNIT, "")
         metrics |= dict.fromkeys(MetricName(record.cell.task, n, metric_of(n).unit or unit) for n in record.scores)
     distances = {m: by_distance(tasks[m.task], m.name) for m in sorted(metrics)}
     return LogprobResults(
@@ -122,9 +122,9 @@ class Run:
                 if kind == "answer":
                     if record.scores:
                         self.metrics.setdefault(record.cell.task, record.metric)
-                    if "sample_id" in record.labels:
+                    if "sample_id" in record.question.labels:
                         self.data_set_records.append(record)
-                    if "absent" in record.labels:
+                    if record.question.absent is not None:
                         self._absent.append(record)
                     self._strata.add(record)
                     yield record
@@ -135,7 +135,7 @@ class Run:
         self.table: Table = tabulate(answers(), planned_grid(manifest, "answer"), failures, stopped=stopped)
         alone = planned_grid(manifest, "no_context")
         self.no_context: Table = tabulate(aside["no_context"], alone, failures, stopped=stopped)
-        self.data_set_records_without_text = [r for r in aside["no_context"] if "sample_id" in r.labels]
+        self.data_set_records_without_text = [r for r in aside["no_context"] if "sample_id" in r.question.labels]
         self._logprob_records = aside["logprob"]
         self.totals.planned = self.totals.asked if stopped else manifest.planned
         self.progress: RunProgress = counter.progress(finished_if_whole(status, manifest, self.totals.asked))

@@ -198,7 +198,7 @@ class ThinkingUse:
         if score is None:
             return
         tokens = outcome.thinking_tokens or 0
-        allowed = record.labels.get(EXTRA_ALLOWANCE, "")
+        allowed = record.question.labels.get(EXTRA_ALLOWANCE, "")
         self.answers += 1
         self.thought += bool(tokens or outcome.thinking)
         self.tokens += tokens

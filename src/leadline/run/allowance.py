@@ -120,7 +120,7 @@ def find_allowance(
     while True:
         here = {key for key, _ in tried}
         found = ((record.cell.key, record) for record in read_records(folder))
-        records = {key: record for key, record in found if record.settled or key in here}
+        records = {key: record for key, record in found if record.is_final or key in here}
         step = next_step(cells, records, fitter.extra_allowance, fits)
         fitter.extra_allowance = step.allowances
         write_allowances(folder, step.allowances)
@@ -156,7 +156,7 @@ def format_growth(tokens: int, again: int) -> str:
 
 def extra_allowance(record: Record) -> int:
     """Tokens that the sample was allowed beyond the task's own allowance."""
-    text = record.labels.get(EXTRA_ALLOWANCE, "")
+    text = record.question.labels.get(EXTRA_ALLOWANCE, "")
     return int(text) if text.isdecimal() else 0
 
 

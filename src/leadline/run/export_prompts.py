@@ -113,7 +113,7 @@ def plain_line(document: Document, probe: Probe, task: Task) -> bytes:
     """A prompt with its answers. `prompt` is the user turn; the model continues from `answer_prefix`. A conversation
     has its turns as `messages` too."""
     cell = probe.cell
-    prefix = probe.answer_prefix if document.frame.prefill else ""
+    prefix = probe.question.answer_prefix if document.frame.prefill else ""
     values = {
         "id": cell.key,
         "task": cell.task,
@@ -124,16 +124,16 @@ def plain_line(document: Document, probe: Probe, task: Task) -> bytes:
         "prompt": _prompt(document, probe),
         **({"messages": _messages(document, probe)} if document.conversation else {}),
         "answer_prefix": prefix,
-        "targets": probe.targets,
-        "any_target_will_do": probe.match == "any",
+        "targets": probe.question.targets,
+        "any_target_will_do": probe.question.match == "any",
         "prompt_tokens": probe.prompt_tokens,
-        "answer_tokens": probe.allowance,
+        "answer_tokens": probe.question.allowance,
         "document": document.id,
         "facts": [
             {"start": f.start, "end": f.end, "depth": f.depth, "depth_asked": f.depth_asked}
             for f in document.planted(probe)
         ],
-        "labels": dict(probe.labels),
+        "labels": dict(probe.question.labels),
         "digest": digest([_prompt(document, probe), prefix]),
     }
     return msgspec.json.encode(values) + b"\n"
@@ -152,24 +152,24 @@ def _messages(document: Document, probe: Probe) -> list[dict[str, str]]:
 def ruler_line(document: Document, probe: Probe, fitter: Fitter, index: int) -> bytes:
     """The same with RULER's fields: input + answer_prefix is the prompt, length counts the answer's tokens too."""
     frame, tokenizer = document.frame, fitter.tokenizer
-    length, text = probe.prompt_tokens + probe.allowance, _prompt(document, probe)
+    length, text = probe.prompt_tokens + probe.question.allowance, _prompt(document, probe)
     outside = (frame.before,) if text.endswith(frame.after) else (frame.before, frame.after)
     around = sum(len(tokenizer.encode(part)) for part in outside if part) + frame.extra_tokens
     sample = Sample(
         index=index,
         input=text,
-        outputs=list(probe.targets),
+        outputs=list(probe.question.targets),
         length=length - around,
         length_w_model_temp=length,
-        answer_prefix=probe.answer_prefix if frame.prefill else "",
-        token_position_answer=_position(text, probe, tokenizer) if probe.family == "needle" else None,
+        answer_prefix=probe.question.answer_prefix if frame.prefill else "",
+        token_position_answer=_position(text, probe, tokenizer) if probe.question.family == "needle" else None,
     )
     return encode_sample(sample)
 
 
 def _position(text: str, probe: Probe, tokenizer: Tokenizer) -> int | None:
     """The tokens of the input before the first place of the first target, as RULER counts them."""
-    place = text.find(probe.targets[0])
+    place = text.find(probe.question.targets[0])
     return len(tokenizer.encode(text[:place])) if place >= 0 else None
 
 

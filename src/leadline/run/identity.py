@@ -30,7 +30,7 @@ def manifest_for(
 ) -> Manifest:
     """`built` has some documents of every task, whose probes name its scorers; `notes` are for reports."""
     asked = [p for d in (built or {}).values() for one in d for p in one.probes if p.logprobs is None]
-    scorers = scorer_fingerprints(dict.fromkeys(name for probe in asked for name in probe.scorers))
+    scorers = scorer_fingerprints(dict.fromkeys(name for probe in asked for name in probe.question.scorers))
     return Manifest(
         digest=spec.digest,
         spec=spec.identity(),

@@ -221,7 +221,7 @@ def submission_entry(name: str, model: str, folder: Path) -> SubmissionEntry:
 def _scores(records: list[Record]) -> dict[str, MetricScore]:
     names = dict.fromkeys(name for r in records if r.wants_logprobs for name in r.scores)
     found = {name: _metric_score(estimate((r for r in records if r.wants_logprobs), name), name) for name in names}
-    asked = [r for r in records if not r.wants_logprobs and r.score is not None and NO_CONTEXT not in r.labels]
+    asked = [r for r in records if not r.wants_logprobs and r.score is not None and NO_CONTEXT not in r.question.labels]
     if asked:
         found[ACCURACY] = _metric_score(marginals(observations(asked), ())[0].estimate, ACCURACY)
     return found

@@ -120,7 +120,7 @@ class Budget:
         return sum(max(cost(prompt, out), cost(prompt, out, written=prompt)) for prompt, out in requests)
 
     def most_of(self, probes: Sequence[Probe]) -> float:
-        return self.most((probe.prompt_tokens, probe.allowance) for probe in probes)
+        return self.most((probe.prompt_tokens, probe.question.allowance) for probe in probes)
 
     def fits(self, most: float) -> bool:
         return self.spent + self._reserved + most <= self.limit

@@ -304,14 +304,14 @@ def _allow_what_was_built(allowed: dict[str, dict[int, int]], built: Mapping[str
     for title, documents in built.items():
         for probe in (p for d in documents for p in d.probes):
             length = probe.cell.length
-            allowed[title][length] = max(allowed[title].get(length, 0), probe.allowance)
+            allowed[title][length] = max(allowed[title].get(length, 0), probe.question.allowance)
 
 
 def _short_allowances(built: Mapping[str, Sequence[Document]], fitter: Fitter) -> Iterator[str]:
     """A warning for each task whose right answer does not fit into its allowance."""
     for title, documents in built.items():
         asked = [p for d in documents for p in d.probes if p.logprobs is None]
-        short = [(fitter.answer_tokens(p.targets, p.match), p.allowance) for p in asked]
+        short = [(fitter.answer_tokens(p.question.targets, p.question.match), p.question.allowance) for p in asked]
         if short and max(needed - allowance for needed, allowance in short) > 0:
             needed, allowance = max(short, key=lambda pair: pair[0] - pair[1])
             yield (

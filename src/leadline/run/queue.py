@@ -162,7 +162,9 @@ class Queue:
         resumed = any(p.cut >= first.cut for p in document.probes if p.cell.key not in wanted)
         if not rest:
             return Work(document, (first,), resumed=resumed)
-        whole = OpenDocument(len(probes), first.cut + sum(p.prompt_tokens - p.cut + p.allowance for p in probes))
+        whole = OpenDocument(
+            len(probes), first.cut + sum(p.prompt_tokens - p.cut + p.question.allowance for p in probes)
+        )
         if self._limit.in_turn:
             return replace(_in_turn(document, probes=(first, *rest), of=whole), resumed=resumed)
         after = tuple(Work(document, (p,), of=whole, follows=True) for p in rest)

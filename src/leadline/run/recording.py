@@ -9,10 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
-import numpy as np
 
 from leadline.core import registry
 from leadline.core.contracts import Scorer
@@ -32,20 +31,19 @@ from leadline.core.records import (
 from leadline.core.secrets import redact, redact_used
 from leadline.core.seeds import digest
 from leadline.core.spec import TaskSpec
-from leadline.core.types import Cell, Document, Match, Probe, QuestionFamily, Reading, ValueKind
+from leadline.core.types import Document, Probe, Question, Reading
 from leadline.run.retry import Asked
-from leadline.scorers.failure import FEWER_TOKENS_READ, classify
+from leadline.scorers.failure import FEWER_TOKENS_READ, classify, value_of_another_line
 from leadline.scorers.match import abstention
 from leadline.store.manifest import Manifest, read_manifest
 from leadline.store.runs import every_record, locked, replace_records
 
 
-def receipt_for(probe: Probe, outcome: Outcome, cacheable: int = 0) -> Receipt:
+def receipt_for(ours: int, outcome: Outcome, cacheable: int = 0) -> Receipt:
     """Our count and the model's own, which failures and measurements do not have.
 
     A count that is short, but not when the cached tokens are added, is that of a server that leaves those out.
     """
-    ours = probe.prompt_tokens
     if not isinstance(outcome, Completion) or outcome.prompt_tokens is None:
         return Receipt(ours, None, cacheable=cacheable)
     plain = Receipt(ours, outcome.prompt_tokens, cacheable=cacheable)
@@ -80,9 +78,13 @@ class Recorder:
         """`cacheable` are the first tokens of the prompt that were asked before, so that a server may keep them."""
         probe, answer = asked.probe, asked.answer
         outcome = _without_secrets(answer.outcome)
-        receipt = receipt_for(probe, outcome, cacheable)
-        graded = graded_part(outcome, probe.allowance) if isinstance(outcome, Completion) else outcome
-        scores, failure_class, detail = self._grade(probe, document, graded, receipt)
+        receipt = receipt_for(probe.prompt_tokens, outcome, cacheable)
+        graded = graded_part(outcome, probe.question.allowance) if isinstance(outcome, Completion) else outcome
+        # What the classes need of the document's text is on the record, so that it can be graded again without it.
+        read = document.text[document.body_start_characters : probe.cut_characters]
+        text = graded.text if isinstance(graded, Completion) else ""
+        other_value = value_of_another_line(probe.question, text, read) if text else ""
+        scores, failure_class, detail = self._grade(probe.question, graded, receipt, other_value, probe.cell.key)
         sent = answer.sent
         if graded is not outcome:
             sent = msgspec.structs.replace(sent, notes=(*sent.notes, CUT_NOTE))
@@ -93,19 +95,17 @@ class Recorder:
             cluster=document.cluster,
             model=self._model,
             question=probe.question,
-            answer_prefix=probe.answer_prefix,
-            targets=probe.targets,
             facts=tuple(PlantedRecord(f.id, f.start, f.end, f.depth_asked, f.depth) for f in document.planted(probe)),
+            evidence=evidence_of(document, probe),
             body_tokens=probe.body_tokens,
             prompt_tokens=probe.prompt_tokens,
-            allowance=probe.allowance,
             sent=sent,
             outcome=outcome,
             receipt=receipt,
             scores=scores,
             failure_class=failure_class,
             detail=detail,
-            labels=dict(probe.labels),
+            other_value=other_value,
             prompt_digest=document.prompt_digest(probe),
             attempts=asked.attempts,
             started=asked.started,
@@ -125,46 +125,82 @@ class Recorder:
         )
 
     def _grade(
-        self, probe: Probe, document: Document, outcome: Outcome, receipt: Receipt
+        self, question: Question, outcome: Outcome, receipt: Receipt, other_value: str, where: str
     ) -> tuple[dict[str, Score], FailureClass, str]:
         """Scores, failure class and its detail."""
         if isinstance(outcome, Measurement):
             # A metric may have no number in one document, such as LongPPL if no token needs the far context.
-            return {n: Score(outcome.numbers[n]) for n in probe.scorers if n in outcome.numbers}, "measured", ""
+            return {n: Score(outcome.numbers[n]) for n in question.scorers if n in outcome.numbers}, "measured", ""
         if isinstance(outcome, Completion) and receipt.short:
             return {}, "input_truncated", FEWER_TOKENS_READ  # not a measurement of this length, so without scores
         scores = (
             {}
             if isinstance(outcome, Failure)
-            else {registry.scorer_title(name): self._score(name, probe, outcome) for name in probe.scorers}
+            else {registry.scorer_title(name): self._score(name, question, outcome, where) for name in question.scorers}
         )
-        read = document.text[document.body_start_characters : probe.cut_characters]
-        return scores, *classify(probe, outcome, scores, receipt, read)
+        return scores, *classify(question, outcome, scores, receipt, other_value)
 
-    def regraded(self, record: Record, names: Sequence[str]) -> Record:
-        """The record with the scores of these scorers. Its failure class stays unless right and wrong have changed."""
-        outcome = record.outcome
-        if not isinstance(outcome, Completion) or not record.scores:
+    def regraded(self, record: Record, names: Sequence[str] = ()) -> Record:
+        """The record with the scores of these scorers, or of its own, and the failure class that follows from them."""
+        if not isinstance(record.outcome, Completion) or not record.scores:
             return record
-        probe, outcome = probe_of_record(record), graded_part(outcome, record.allowance)
-        scores = {registry.scorer_title(name): self._score(name, probe, outcome) for name in names}
-        made = msgspec.structs.replace(record, scores=scores)
-        before, after = (next(iter(found.values())).value for found in (record.scores, scores))
-        if record.failed or _degree(before) == _degree(after):
-            return made
-        failure_class, detail = classify(probe, outcome, scores, record.receipt, "")
-        return msgspec.structs.replace(made, failure_class=failure_class, detail=detail)
+        question = msgspec.structs.replace(record.question, scorers=tuple(names) or record.question.scorers)
+        graded = graded_part(record.outcome, question.allowance)
+        scores, failure_class, detail = self._grade(
+            question, graded, record.receipt, record.other_value, record.cell.key
+        )
+        return msgspec.structs.replace(
+            record, question=question, scores=scores, failure_class=failure_class, detail=detail
+        )
 
-    def _score(self, name: str, probe: Probe, completion: Completion) -> Score:
+    def _score(self, name: str, question: Question, completion: Completion, where: str) -> Score:
         scorer = self._scorers.get(name)
         if scorer is None:
             scorer = self._scorers[name] = registry.scorer(name)
-        score = abstention(probe, completion) if probe.absent else scorer.score(probe, completion)
+        score = abstention(question, completion) if question.absent else scorer.score(question, completion)
         if not math.isfinite(score.value):
             raise LeadlineError(
-                f"scorer {name!r} gave {score.value}", where=probe.cell.key, fix="a score is a number from 0 to 1"
+                f"scorer {name!r} gave {score.value}", where=where, fix="a score is a number from 0 to 1"
             )
         return score
+
+
+EVIDENCE_MARGIN = 200
+"""Characters of the document that a record keeps on either side of a fact."""
+MAX_EVIDENCE_CHARACTERS = 4000
+"""What a record keeps of the document at most; with many facts each has less text around it."""
+
+
+def evidence_of(document: Document, probe: Probe) -> tuple[str, ...]:
+    """The facts that the question needs, each with some of the text around it, cut at word ends."""
+    facts = document.planted(probe)
+    margin = EVIDENCE_MARGIN
+    if facts:
+        spare = MAX_EVIDENCE_CHARACTERS - sum(len(fact.text) for fact in facts)
+        margin = max(0, min(margin, spare // (2 * len(facts))))
+    kept: list[str] = []
+    for fact in facts:
+        excerpt = text_around(
+            document.text, fact.text, start=document.body_start_characters, end=probe.cut_characters, margin=margin
+        )
+        if sum(map(len, kept)) + len(excerpt) > MAX_EVIDENCE_CHARACTERS:
+            break
+        kept.append(excerpt)
+    return tuple(kept)
+
+
+def text_around(text: str, fact: str, *, start: int, end: int, margin: int = EVIDENCE_MARGIN) -> str:
+    """The fact with up to `margin` characters on either side, cut at word ends; the fact alone where the text does not
+    have it between `start` and `end`."""
+    end = min(end, len(text))
+    at = text.find(fact, start, end)
+    if at < 0:
+        return fact.strip()
+    first, last = max(start, at - margin), min(end, at + len(fact) + margin)
+    before, after = text[first:at], text[at + len(fact) : last]
+    before = before[before.find(" ") + 1 :] if first > start else before
+    after = after[: after.rfind(" ")] if last < end and " " in after else after
+    return f"{before}{fact}{after}".strip()
 
 
 def _without_secrets(outcome: Outcome) -> Outcome:
@@ -190,53 +226,6 @@ def scorer_fingerprints(names: Iterable[str]) -> dict[str, str]:
         elif version := str(getattr(registry.scorer(name), "version", "")):
             found[f"scorer.{title}.version"] = version
     return found
-
-
-def bare_probe(
-    cell: Cell,
-    question: str,
-    targets: Sequence[str],
-    match: Match,
-    *,
-    family: QuestionFamily = "",
-    value_kind: ValueKind | None = None,
-    demonstration: Sequence[str] = (),
-    labels: Mapping[str, str] | None = None,
-    opening: str = "",
-    absent: bool | None = None,
-) -> Probe:
-    """As much of a probe as scorers look at, for an answer that was given before."""
-    return Probe(
-        cell=cell, cut=0, cut_characters=0, tail="", closing_ids=np.empty(0, np.int32), prompt_tokens=0,
-        question=question, answer_prefix="", targets=tuple(targets), distractors=(), facts=(), allowance=0, scorers=(),
-        match=match, family=family, value_kind=value_kind, demonstration=tuple(demonstration),
-        labels=labels or {}, opening=opening, absent=absent,
-    )  # fmt: skip
-
-
-def probe_of_record(record: Record) -> Probe:
-    labels = record.labels
-    # Any one target is enough for questions and for a needle of the user's own.
-    any_one = "match.any" in record.scores or labels.get("family") == "questions" or labels.get("form") == "own"
-    kinds: dict[str, ValueKind] = {kind: kind for kind in get_args(ValueKind)}
-    families: dict[str, QuestionFamily] = {family: family for family in get_args(QuestionFamily)}
-    return bare_probe(
-        record.cell,
-        record.question,
-        record.targets,
-        "any" if any_one else "all",
-        family=families.get(labels.get("family", ""), ""),
-        value_kind=kinds.get(labels.get("value_kind", "")),
-        demonstration=labels.get("demonstration", "").split(),
-        labels=labels,
-        opening=labels.get("opening", ""),
-        absent={"true": True, "false": False}.get(labels.get("absent", "")),
-    )
-
-
-def _degree(value: float) -> int:
-    """0 for wrong, 1 for partly right, 2 for right."""
-    return 2 if value >= 1 - 1e-9 else int(value > 0)
 
 
 @dataclass(frozen=True, slots=True)

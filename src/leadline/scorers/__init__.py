@@ -1,1 +1,1 @@
-"""Floor 2: scorer plugins. Pure functions from a probe and its answer to a score."""
+"""Floor 2: scorer plugins. Pure functions from a question and its answer to a score."""

@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import Literal
 
-from leadline.core.types import Probe
+from leadline.core.types import Question
 from leadline.scorers.denials import SCOPE_CHARACTERS, denies
 from leadline.scorers.normalise import clean, compiled, folded, visible
 
@@ -51,14 +51,14 @@ def words(text: str) -> list[str]:
     return [_POINT_ZERO.sub("", word) for word in compiled(_WORD).findall(text)]
 
 
-def form_of(probe: Probe) -> ValueForm:
-    """The form of the probe's targets: from its `value_kind`, else from the targets themselves.
+def form_of(question: Question) -> ValueForm:
+    """The form of the question's targets: from its `value_kind`, else from the targets themselves.
 
     Names are in capitals, as variables are; pairs are words joined by a hyphen, such as misty-harbor.
     """
-    if probe.value_kind in ("numbers", "uuids"):
-        return probe.value_kind
-    targets = [t.strip() for t in probe.targets]
+    if question.value_kind in ("numbers", "uuids"):
+        return question.value_kind
+    targets = [t.strip() for t in question.targets]
     if not targets:
         return "words"
     if all(_NUMBER.fullmatch(clean(t)) for t in targets):

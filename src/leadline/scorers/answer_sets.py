@@ -13,7 +13,7 @@ import re
 from collections.abc import Collection, Sequence
 
 from leadline.core.records import Score
-from leadline.core.types import Probe
+from leadline.core.types import Question
 from leadline.scorers.answer_forms import Words
 from leadline.scorers.denials import says_not_found
 from leadline.scorers.match import RuleScorer, format_values
@@ -44,21 +44,21 @@ def set_f1(given: Collection[str], right: Collection[str]) -> float:
     return 2 * common / (len(set(given)) + len(set(right)))
 
 
-def _node_set(probe: Probe, answer: str) -> Score:
+def _node_set(question: Question, answer: str) -> Score:
     given = final_nodes(answer)
     if given is None:
         return Score(0.0, explanation="no line `Final Answer: [...]` at the end")
-    right = [node for node in probe.targets if node in given]
+    right = [node for node in question.targets if node in given]
     return Score(
-        set_f1(given, probe.targets),
+        set_f1(given, question.targets),
         answer=format_values(given),
-        explanation=f"{len(right)} of {len(probe.targets)} found, {len(set(given) - set(right))} others",
+        explanation=f"{len(right)} of {len(question.targets)} found, {len(set(given) - set(right))} others",
     )
 
 
-def _exact_node_set(probe: Probe, answer: str) -> Score:
+def _exact_node_set(question: Question, answer: str) -> Score:
     given = final_nodes(answer)
-    return Score(float(given is not None and set(given) == set(probe.targets)), answer=format_values(given or ()))
+    return Score(float(given is not None and set(given) == set(question.targets)), answer=format_values(given or ()))
 
 
 GRAPHWALKS = RuleScorer("graphwalks", _node_set)
@@ -90,22 +90,22 @@ def names_only(answer: str, question: str, reference: str, labels: Collection[st
     return float({label.lower() for label in named_labels(answer, question, labels)} == right)
 
 
-def _labels(probe: Probe) -> Sequence[str]:
-    return [*dict.fromkeys((*probe.labels.get("choices", "").split(","), *probe.targets))]
+def _labels(question: Question) -> Sequence[str]:
+    return [*dict.fromkeys((*question.choices, *question.targets))]
 
 
-def _label_set(probe: Probe, answer: str) -> Score:
-    question = probe.question.partition("?")[0]  # how to answer names labels too
-    found = named_labels(answer, question, _labels(probe))
-    value = names_only(answer, question, ",".join(probe.targets), _labels(probe))
+def _label_set(question: Question, answer: str) -> Score:
+    asked = question.text.partition("?")[0]  # how to answer names labels too
+    found = named_labels(answer, asked, _labels(question))
+    value = names_only(answer, asked, ",".join(question.targets), _labels(question))
     return Score(value, answer=format_values(sorted(found)))
 
 
-def _exact_label_set(probe: Probe, answer: str) -> Score:
-    asked = Words(probe.question.partition("?")[0])
-    wanted = [label for label in _labels(probe) if label and not asked.count(label)]
+def _exact_label_set(question: Question, answer: str) -> Score:
+    asked = Words(question.text.partition("?")[0])
+    wanted = [label for label in _labels(question) if label and not asked.count(label)]
     found = Words(answer).affirmed(wanted)
-    right = set(found) == set(probe.targets) and not says_not_found(answer)
+    right = set(found) == set(question.targets) and not says_not_found(answer)
     return Score(float(right), answer=format_values(sorted(found)))
 
 

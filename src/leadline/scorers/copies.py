@@ -16,7 +16,7 @@ from difflib import SequenceMatcher
 from functools import partial
 
 from leadline.core.records import Score
-from leadline.core.types import Probe
+from leadline.core.types import Question
 from leadline.scorers.answer_forms import words
 from leadline.scorers.match import RuleScorer
 from leadline.scorers.normalise import clean
@@ -53,11 +53,11 @@ class Copied:
     """No known text at all."""
 
 
-def copied(probe: Probe, answer: str) -> Copied:
+def copied(question: Question, answer: str) -> Copied:
     """The text whose phrases the answer has most of, if it has half of them."""
     said = _phrases(answer)
-    alike = [text for texts in probe.mistakes.values() for text in texts]
-    shares = [_share(text, probe.opening, said) for text in (*probe.targets[:1], *alike, *probe.distractors)]
+    alike = [text for texts in question.mistakes.values() for text in texts]
+    shares = [_share(text, question.code_word, said) for text in (*question.targets[:1], *alike, *question.distractors)]
     best = max(range(len(shares)), key=shares.__getitem__, default=-1)
     if best < 0 or shares[best] < COPIED:
         return Copied(False, none=True)
@@ -65,8 +65,7 @@ def copied(probe: Probe, answer: str) -> Copied:
         return Copied(True)
     if best > len(alike):
         return Copied(False)
-    asked = int(probe.labels.get("ordinal", "0"))
-    return Copied(False, ordinal=best if best < asked else best + 1)
+    return Copied(False, ordinal=best if best < question.ordinal else best + 1)
 
 
 def _phrases(text: str) -> set[tuple[str, ...]]:
@@ -79,22 +78,21 @@ def _share(text: str, opening: str, said: set[tuple[str, ...]]) -> float:
     return len(known & said) / len(known)
 
 
-def _best_ratio(probe: Probe, answer: str, *, autojunk: bool) -> Score:
-    value = max(ratio(answer, t, probe.opening, autojunk=autojunk) for t in probe.targets)
-    begins = answer.strip().startswith(probe.opening)
+def _best_ratio(question: Question, answer: str, *, autojunk: bool) -> Score:
+    value = max(ratio(answer, t, question.code_word, autojunk=autojunk) for t in question.targets)
+    begins = answer.strip().startswith(question.code_word)
     return Score(value, explanation="" if begins else "does not begin with the code word")
 
 
-def _right_copy(probe: Probe, answer: str) -> Score:
+def _right_copy(question: Question, answer: str) -> Score:
     text = answer.strip()
-    found = copied(probe, text)
+    found = copied(question, text)
     if not found.right:
-        asked = probe.labels.get("ordinal", "?")
-        what = f"number {found.ordinal} in place of number {asked}" if found.ordinal else "another text"
+        what = f"number {found.ordinal} in place of number {question.ordinal}" if found.ordinal else "another text"
         return Score(0.0, explanation="copies none of the texts" if found.none else f"copies {what}")
-    if not text.startswith(probe.opening):
+    if not text.startswith(question.code_word):
         return Score(0.0, explanation="the right text, not after the code word")
-    same = SequenceMatcher(None, words(clean(text)), words(clean(probe.targets[0])), autojunk=False).ratio()
+    same = SequenceMatcher(None, words(clean(text)), words(clean(question.targets[0])), autojunk=False).ratio()
     return Score(float(same >= EXACT), explanation="" if same == 1 else f"{100 * same:.0f}% of its words")
 
 

@@ -26,10 +26,10 @@ Details follow the error analysis of the RULER paper (arXiv 2404.06654, section 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from leadline.core.records import Completion, Failure, FailureClass, Receipt, Score
-from leadline.core.types import Probe
+from leadline.core.types import Question
 from leadline.scorers.answer_forms import (
     FUNCTION_WORDS,
     Words,
@@ -74,10 +74,14 @@ Classification = tuple[FailureClass, str]
 
 
 def classify(
-    probe: Probe, outcome: Completion | Failure, scores: Mapping[str, Score], receipt: Receipt, text: str = ""
+    question: Question,
+    outcome: Completion | Failure,
+    scores: Mapping[str, Score],
+    receipt: Receipt,
+    other_value: str = "",
 ) -> Classification:
-    """The class of a sample and a detail, which may be empty. The first of `scores` decides right and wrong; `text` is
-    the document that was read."""
+    """The class of a sample and a detail, which may be empty. The first of `scores` decides right and wrong;
+    `other_value` is what `value_of_another_line` found in the document that was read."""
     if isinstance(outcome, Failure):
         return ("input_truncated", REFUSED_AS_TOO_LONG) if outcome.why == "context_length" else ("error", outcome.why)
     if not scores:
@@ -87,25 +91,43 @@ def classify(
     value = next(iter(scores.values())).value
     if value >= 1 - 1e-9:
         return "correct", ""
-    return _classify_wrong(probe, outcome, value, text)
+    return _classify_wrong(question, outcome, value, other_value)
 
 
-def _classify_wrong(probe: Probe, outcome: Completion, value: float, text: str) -> Classification:
+def value_of_another_line(question: Question, answer: str, document_text: str) -> str:
+    """A value in the answer to a needle question that is none of the targets and is in the document; else nothing."""
+    form = form_of(question)
+    if question.family != "needle" or form == "words":
+        return ""
+    targets = {clean(target) for target in question.targets}
+    offered = _not_in_question(question, values_of_form(form, question.targets, answer))
+    wrong = [re.escape(value) for value in dict.fromkeys(map(clean, offered)) if value not in targets]
+    whole = re.search(rf"(?<![\w-])(?:{'|'.join(wrong)})(?![\w-])", document_text, re.IGNORECASE) if wrong else None
+    return whole.group() if whole else ""
+
+
+def _not_in_question(question: Question, values: Iterable[str]) -> list[str]:
+    """The values without those that the question itself names."""
+    named = set(words(clean(question.text))) - {clean(target) for target in question.targets}
+    return [value for value in values if clean(value) not in named]
+
+
+def _classify_wrong(question: Question, outcome: Completion, value: float, other_value: str) -> Classification:
     if outcome.finish == "content_filter":
         return "refused", CONTENT_FILTER
     if not Words(outcome.text).list:
         return _classify_empty(outcome)
-    answer = _WrongAnswer(probe, outcome, text)
-    if probe.absent:
+    answer = _WrongAnswer(question, outcome, other_value)
+    if question.absent:
         return _classify_absent(answer)
-    if probe.family == "mrcr":
+    if question.family == "mrcr":
         return _classify_copy(answer, outcome)
     if value > 0:
         return ("cut_off", answer.unfinished) if answer.unfinished else ("partial", answer.slip)
-    if answer.right or answer.words.in_another_form(probe.targets):
+    if answer.right or answer.words.in_another_form(question.targets):
         return "wrong_format", OTHER_FORM
     if answer.foreign == HALF:
-        every_piece = len(answer.words.found(probe.mistakes[HALF])) == len(probe.mistakes[HALF])
+        every_piece = len(answer.words.found(question.mistakes[HALF])) == len(question.mistakes[HALF])
         return ("wrong_format", NOT_JOINED) if every_piece else ("wrong", HALF)
     if answer.foreign:
         return "distractor", answer.foreign
@@ -120,7 +142,7 @@ def _classify_empty(outcome: Completion) -> Classification:
 
 def _classify_wording(answer: _WrongAnswer) -> Classification | None:
     if says_not_found(answer.text):
-        return "not_found" if answer.probe.absent is None else "false_abstention", ""
+        return "not_found" if answer.question.absent is None else "false_abstention", ""
     if says_refusal(answer.text):
         return "refused", ""
     return None
@@ -128,11 +150,11 @@ def _classify_wording(answer: _WrongAnswer) -> Classification | None:
 
 def _classify_copy(answer: _WrongAnswer, outcome: Completion) -> Classification:
     """Which of several texts was copied, whatever share of it."""
-    found = copied(answer.probe, answer.text)
+    found = copied(answer.question, answer.text)
     if found.right:
         if outcome.finish in _LENGTH:
             return "cut_off", INSIDE_THE_VALUE
-        begins = answer.text.strip().startswith(answer.probe.opening)
+        begins = answer.text.strip().startswith(answer.question.code_word)
         return ("partial", "") if begins else ("wrong_format", NO_CODE_WORD)
     if not found.none:
         return "distractor", WRONG_ORDINAL if found.ordinal else ANOTHER_VALUE
@@ -157,20 +179,19 @@ def _classify_form(answer: _WrongAnswer) -> Classification:
 class _WrongAnswer:
     """A wrong answer and the features that decide its class."""
 
-    def __init__(self, probe: Probe, outcome: Completion, document: str) -> None:
-        self.probe = probe
-        self.document = document
+    def __init__(self, question: Question, outcome: Completion, other_value: str) -> None:
+        self.question = question
+        self.other_value = other_value
         self.text = outcome.text
         self.words = Words(outcome.text)
-        self.form = form_of(probe)
-        self.right = self.words.affirmed(probe.targets)
+        self.form = form_of(question)
+        self.right = self.words.affirmed(question.targets)
         right = set(self.right)  # of thousands, where every step of a sum is a target
-        self.missing = [t for t in probe.targets if t not in right]
-        asked = set(words(clean(probe.question))) - {clean(t) for t in probe.targets}
-        offered = values_of_form(self.form, probe.targets, outcome.text)
-        self.values = [v for v in offered if clean(v) not in asked]
+        self.missing = [t for t in question.targets if t not in right]
+        offered = values_of_form(self.form, question.targets, outcome.text)
+        self.values = _not_in_question(question, offered)
         self.echoes = bool(offered) and not self.values
-        if self.form == "words" and probe.family == "questions":
+        if self.form == "words" and question.family == "questions":
             self.values = self.words.list  # a question may be answered in a sentence
         self.loops = repeats_itself(outcome.text)
         self.foreign = self._foreign()
@@ -178,27 +199,19 @@ class _WrongAnswer:
         self.slip = self._slip()
 
     def _foreign(self) -> str:
-        """Whose values, other than the probe's own, the answer contains: the demonstration's, those of a known mistake,
-        or other planted ones."""
-        targets = {clean(t) for t in self.probe.targets}
-        demonstration = [w for w in self.probe.demonstration if clean(w) not in targets]
+        """Whose values, other than the targets, the answer contains: the demonstration's, those of a known mistake, or
+        other planted ones."""
+        targets = {clean(t) for t in self.question.targets}
+        demonstration = [w for w in self.question.demonstration if clean(w) not in targets]
         if self.words.found(demonstration):
             return DEMONSTRATION
-        said = Words(self.text.rstrip().rpartition("\n")[2]) if self.probe.answer_form else self.words
-        for mistake, values in self.probe.mistakes.items():
+        said = Words(self.text.rstrip().rpartition("\n")[2]) if self.question.answer_form else self.words
+        for mistake, values in self.question.mistakes.items():
             if said.found(v for v in values if clean(v) not in targets):
                 return mistake
-        if self.words.found(d for d in self.probe.distractors if clean(d) not in targets):
-            return ANOTHER_CHAIN if self.probe.family == "tracing" else ANOTHER_VALUE
-        if self.probe.family == "needle" and self.form != "words" and self._is_in_document(targets):
-            return ANOTHER_VALUE
-        return ""
-
-    def _is_in_document(self, targets: set[str]) -> bool:
-        """Whether a value of the answer is that of another line of the document."""
-        wrong = {re.escape(v) for v in map(clean, self.values) if v not in targets}
-        whole = rf"(?<![\w-])(?:{'|'.join(wrong)})(?![\w-])"
-        return bool(wrong) and re.search(whole, self.document, re.IGNORECASE) is not None
+        if self.words.found(d for d in self.question.distractors if clean(d) not in targets):
+            return ANOTHER_CHAIN if self.question.family == "tracing" else ANOTHER_VALUE
+        return ANOTHER_VALUE if self.other_value else ""
 
     def _unfinished(self) -> str:
         end = clean(self.text)[-_TAIL_CHARACTERS * 4 :].rstrip("-")
@@ -209,7 +222,7 @@ class _WrongAnswer:
         if self.right and still_short and Words(end[-_TAIL_CHARACTERS:]).found(self.right):
             return WHILE_LISTING
         lost = self.right or self.foreign or self.loops or self.values
-        if not lost and not (self.probe.answer_prefix and len(self.words.list) > _ON_THE_WAY_WORDS):
+        if not lost and not (self.question.answer_prefix and len(self.words.list) > _ON_THE_WAY_WORDS):
             return BEFORE_ANY_VALUE
         return ""
 
@@ -220,7 +233,7 @@ class _WrongAnswer:
             return DUPLICATES
         if self.foreign:
             return self.foreign
-        if self.probe.family == "counting" and self._is_stop_words():
+        if self.question.family == "counting" and self._is_stop_words():
             return STOP_WORDS
         if self.loops:
             return REPEATS

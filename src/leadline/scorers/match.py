@@ -4,7 +4,7 @@ match.all     the share of targets that the answer gives
 match.any     1 when the answer gives any target
 match.exact   1 when the answer is one of the targets and nothing else (punctuation around it aside)
 ruler.v1      NVIDIA/RULER, scripts/eval/evaluate.py (post-processing) and scripts/eval/synthetic/constants.py
-              (string_match_all; string_match_part where the probe has match="any"). Case-insensitive substrings
+              (string_match_all; string_match_part where the question has match="any"). Case-insensitive substrings
 ruler.strict  whole words that are not denied, and every further candidate lowers the score
 
 An answer gives a target if it contains the target letter for letter (in any letter case), as whole words, and does not
@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from leadline.core.records import Completion, Score
-from leadline.core.types import Probe
+from leadline.core.types import Question
 from leadline.scorers.answer_forms import Words, candidates, form_of, values_of_form, words
 from leadline.scorers.denials import asks_for_what_is_not, says_not_found
 from leadline.scorers.normalise import VERSION, bare, clean, post_process
@@ -31,23 +31,23 @@ _SHOWN_CHARACTERS = 200
 
 @dataclass(frozen=True, slots=True)
 class RuleScorer:
-    """A rule under its name: from a probe and the text of an answer to a score."""
+    """A rule under its name: from a question and the text of an answer to a score."""
 
     name: str
-    rule: Callable[[Probe, str], Score]
+    rule: Callable[[Question, str], Score]
     version: str = "1"
 
-    def score(self, probe: Probe, completion: Completion) -> Score:
-        return self.rule(probe, completion.text)
+    def score(self, question: Question, completion: Completion) -> Score:
+        return self.rule(question, completion.text)
 
 
-def given_targets(probe: Probe, answer: str) -> list[str]:
+def given_targets(question: Question, answer: str) -> list[str]:
     """The targets that an answer gives, duplicates included."""
     said = Words(answer)
     plain = post_process(answer).lower()
-    given = said.found if asks_for_what_is_not(probe.question) else said.affirmed
-    stated = set(map(clean, given(probe.targets)))
-    return [t for t in probe.targets if t.lower() in plain and (clean(t) in stated or _is_only_signs(t))]
+    given = said.found if asks_for_what_is_not(question.text) else said.affirmed
+    stated = set(map(clean, given(question.targets)))
+    return [t for t in question.targets if t.lower() in plain and (clean(t) in stated or _is_only_signs(t))]
 
 
 def _is_only_signs(target: str) -> bool:
@@ -60,25 +60,25 @@ def format_values(values: Sequence[str]) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 1] + "…"
 
 
-def _match_all(probe: Probe, answer: str) -> Score:
-    given = given_targets(probe, answer)
-    missing = [t for t in probe.targets if t not in given]
+def _match_all(question: Question, answer: str) -> Score:
+    given = given_targets(question, answer)
+    missing = [t for t in question.targets if t not in given]
     return Score(
-        value=len(given) / len(probe.targets) if given else 0.0,
+        value=len(given) / len(question.targets) if given else 0.0,
         answer=format_values(given),
         explanation=f"missing: {format_values(missing)}" if missing else "",
     )
 
 
-def _match_any(probe: Probe, answer: str) -> Score:
-    given = given_targets(probe, answer)
+def _match_any(question: Question, answer: str) -> Score:
+    given = given_targets(question, answer)
     return Score(value=1.0 if given else 0.0, answer=format_values(given[:1]))
 
 
-def _match_exact(probe: Probe, answer: str) -> Score:
+def _match_exact(question: Question, answer: str) -> Score:
     said = bare(answer)
     given = words(clean(answer))  # with the sign of a number, which is no punctuation
-    right = bool(said) and any(said == bare(t) and given == words(clean(t)) for t in probe.targets)
+    right = bool(said) and any(said == bare(t) and given == words(clean(t)) for t in question.targets)
     return Score(value=1.0 if right else 0.0, answer=said[:_SHOWN_CHARACTERS])
 
 
@@ -102,26 +102,26 @@ def string_match_part(prediction: str, references: Sequence[str]) -> float:
     return float(any(r.lower() in text for r in references))
 
 
-def _published(probe: Probe, answer: str) -> Score:
-    metric = string_match_part if probe.match == "any" else string_match_all
+def _published(question: Question, answer: str) -> Score:
+    metric = string_match_part if question.match == "any" else string_match_all
     text = post_process(answer)
-    found = [r for r in probe.targets if r.lower() in text.lower()]
-    return Score(value=metric(text, probe.targets), answer=format_values(found))
+    found = [r for r in question.targets if r.lower() in text.lower()]
+    return Score(value=metric(text, question.targets), answer=format_values(found))
 
 
-def _strict(probe: Probe, answer: str) -> Score:
+def _strict(question: Question, answer: str) -> Score:
     """`match.all` (or `match.any`) times precision = given / (given + further candidates)."""
-    given = given_targets(probe, answer)
+    given = given_targets(question, answer)
     if not given:
         return Score(value=0.0, explanation="no target as whole words")
-    offered = candidates(form_of(probe), probe.targets, answer, question=probe.question)
+    offered = candidates(form_of(question), question.targets, answer, question=question.text)
     phrases = [_spaced(t) for t in given]
     others = (c for c in offered if not any(p in f" {c} " for p in phrases))
     further = Words(answer).affirmed(others)
-    any_one = probe.match == "any"
+    any_one = question.match == "any"
     hits = 1 if any_one else len(set(phrases))
-    share = 1.0 if any_one else len(given) / len(probe.targets)
-    needed = 1 if any_one else len({*map(_spaced, probe.targets)})
+    share = 1.0 if any_one else len(given) / len(question.targets)
+    needed = 1 if any_one else len({*map(_spaced, question.targets)})
     named = f": {format_values(further)}" if further else ""
     return Score(
         value=share * hits / (hits + len(further)),
@@ -141,24 +141,24 @@ RULER_STRICT = RuleScorer("ruler.strict", _strict, VERSION)
 # --- questions without an answer ---
 
 
-def abstention(probe: Probe, completion: Completion) -> Score:
+def abstention(question: Question, completion: Completion) -> Score:
     """1 for saying that the document has no answer and naming none, else 0. Saying so is the reply that the question
     asked for, or any wording of "it is not there" that `denials` knows."""
-    named = _named_values(probe, completion.text)
+    named = _named_values(question, completion.text)
     if named:
         return Score(0.0, answer=named[0], explanation="the document has no answer, and the model names one")
     said = Words(completion.text)
-    reply = next((t for t in probe.targets if said.count(t)), "")
+    reply = next((t for t in question.targets if said.count(t)), "")
     if reply or says_not_found(completion.text):
         return Score(1.0, answer=reply)
     return Score(0.0, explanation="the document has no answer, and the model does not say so")
 
 
-def _named_values(probe: Probe, text: str) -> list[str]:
+def _named_values(question: Question, text: str) -> list[str]:
     """Values that the answer states: planted ones, and where values have a form of their own any of that form."""
     said = Words(text)
-    asked = set(words(clean(probe.question)))
-    offered = list(probe.distractors)
-    if probe.value_kind in ("numbers", "uuids"):
-        offered += values_of_form(form_of(probe), probe.distractors, text)
+    asked = set(words(clean(question.text)))
+    offered = list(question.distractors)
+    if question.value_kind in ("numbers", "uuids"):
+        offered += values_of_form(form_of(question), question.distractors, text)
     return [v for v in said.affirmed(offered) if clean(v) not in asked]

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from leadline.core import registry
 from leadline.core.contracts import Task
 from leadline.core.records import Completion
-from leadline.core.types import Cell, Document, Probe
+from leadline.core.types import Cell, Document, Question
 from leadline.scorers.answer_forms import form_of
 from leadline.text.chat import completion_frame
 from leadline.text.fitting import Fitter
@@ -34,20 +34,18 @@ _CAPITALISED = r"[A-Z][\w'-]+"
 _SHAPES = {"walks": re.compile(r"\w+(?= ->)|(?<=-> )\w+")}
 
 
-def value_pattern(probe: Probe) -> re.Pattern[str]:
-    """Strings that look like an answer to the probe: one of a few known answers that the question does not name, a
+def value_pattern(question: Question) -> re.Pattern[str]:
+    """Strings that look like an answer to the question: one of a few known answers that the question does not name, a
     node, a line to copy, or numbers, UUIDs, names or words of the targets' sizes."""
-    form, targets = form_of(probe), probe.targets
-    if probe.family in ("worlds", "records") and probe.distractors:
-        asked = probe.question.partition("?")[0]
-        known = sorted({*targets, *probe.distractors} - {name for name in probe.distractors if name in asked})
+    form, targets = form_of(question), question.targets
+    if question.family in ("worlds", "records") and question.distractors:
+        asked = question.text.partition("?")[0]
+        known = sorted({*targets, *question.distractors} - {name for name in question.distractors if name in asked})
         return re.compile(rf"\b(?:{'|'.join(map(re.escape, known))})\b")
-    if probe.family in _SHAPES:
-        return _SHAPES[probe.family]
-    if probe.family == "ladder":
-        return re.compile(
-            r"(?<=: )[A-Z].+\?" if "operation" in probe.labels and not probe.answer_form else r"\b\d{2,4}\b"
-        )
+    if question.family in _SHAPES:
+        return _SHAPES[question.family]
+    if question.family == "ladder":
+        return re.compile(r"(?<=: )[A-Z].+\?" if not question.answer_form else r"\b\d{2,4}\b")
     letters = sorted({len(t) for t in targets})
     sizes = f"{{{letters[0]},{letters[-1]}}}" if letters else "+"
     if form == "numbers":
@@ -64,10 +62,10 @@ def value_pattern(probe: Probe) -> re.Pattern[str]:
     return re.compile(rf"\b{_CAPITALISED}(?: {_CAPITALISED}){{{words - 1}}}")
 
 
-def trivial_answers(text: str, probe: Probe, sentences: Sequence[str] = ()) -> dict[str, str]:
+def trivial_answers(text: str, question: Question, sentences: Sequence[str] = ()) -> dict[str, str]:
     """What each reader says after reading `text`. `sentences` are patterns of planted sentences."""
-    wanted = 1 if probe.match == "any" else len(dict.fromkeys(probe.targets))
-    shape = value_pattern(probe)
+    wanted = 1 if question.match == "any" else len(dict.fromkeys(question.targets))
+    shape = value_pattern(question)
     seen = shape.findall(text)
     distinct = list(dict.fromkeys(seen))
     inside = [
@@ -80,14 +78,14 @@ def trivial_answers(text: str, probe: Probe, sentences: Sequence[str] = ()) -> d
         "most frequent": [value for value, _ in Counter(seen).most_common(wanted)],
         "needle form": list(dict.fromkeys(inside))[:wanted],
     }
-    return {reader: _in_form(", ".join(values), probe) for reader, values in given.items()}
+    return {reader: _in_form(", ".join(values), question) for reader, values in given.items()}
 
 
-def _in_form(answer: str, probe: Probe) -> str:
+def _in_form(answer: str, question: Question) -> str:
     """In the form that the question asks for, which readers that understand nothing are given for free."""
-    if "{answer}" in probe.answer_form and answer:
-        answer = probe.answer_form.format(answer=answer)
-    return f"{probe.opening} {answer}" if probe.opening else answer
+    if "{answer}" in question.answer_form and answer:
+        answer = question.answer_form.format(answer=answer)
+    return f"{question.code_word} {answer}" if question.code_word else answer
 
 
 def planted_sentences(task: Task) -> list[str]:
@@ -119,6 +117,6 @@ def mean_scores(rows: Mapping[float | None, Mapping[str, float]]) -> dict[str, f
 def _read(document: Document, sentences: Sequence[str]) -> dict[str, float]:
     [probe] = document.probes
     text = document.text[document.body_start_characters : probe.cut_characters]
-    scorer = registry.scorer(probe.scorers[0])
-    answers = trivial_answers(text, probe, sentences)
-    return {reader: scorer.score(probe, Completion(answer)).value for reader, answer in answers.items()}
+    scorer = registry.scorer(probe.question.scorers[0])
+    answers = trivial_answers(text, probe.question, sentences)
+    return {reader: scorer.score(probe.question, Completion(answer)).value for reader, answer in answers.items()}

@@ -32,7 +32,7 @@ def row(record: Record) -> ExportRow:
         "depth_real": record.facts[0].depth if len(record.facts) == 1 else None,
         "reading": record.reading, "document": record.document, "cluster": record.cluster, "model": record.model,
         "score": record.score, "failure_class": record.failure_class, "detail": record.detail,
-        "targets": json.dumps(record.targets, ensure_ascii=False), "question": record.question,
+        "targets": json.dumps(record.question.targets, ensure_ascii=False), "question": record.question.text,
         "prompt_tokens": record.prompt_tokens, "prompt_tokens_reported": record.receipt.theirs,
         "body_tokens": record.body_tokens,
         "attempts": record.attempts, "started": record.started, "seconds": record.seconds,
@@ -47,7 +47,7 @@ def row(record: Record) -> ExportRow:
     else:
         values |= {f"number.{name}": number for name, number in outcome.numbers.items()}
     values |= {f"score.{name}": score.value for name, score in record.scores.items()}
-    values |= {f"label.{name}": text for name, text in record.labels.items()}
+    values |= {f"label.{name}": text for name, text in record.question.tags.items()}
     return dict.fromkeys(COLUMNS) | values
 
 

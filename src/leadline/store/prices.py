@@ -96,7 +96,7 @@ class Tariff(msgspec.Struct, frozen=True, omit_defaults=True):
         if not isinstance(outcome, Completion):
             return 0.0
         prompt = record.prompt_tokens if record.receipt.read is None else record.receipt.read
-        output = record.allowance if outcome.completion_tokens is None else outcome.completion_tokens
+        output = record.question.allowance if outcome.completion_tokens is None else outcome.completion_tokens
         cached = min(prompt, outcome.cached_tokens or 0)
         written = min(prompt - cached, outcome.cache_write_tokens or 0)
         return self._rates_of(prompt).cost(prompt, output, cached, written)

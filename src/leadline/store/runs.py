@@ -119,7 +119,7 @@ def every_record(folder: Path | str) -> Iterator[Record]:
 
 def count_done(folder: Path | str) -> tuple[int, int]:
     """How many cells have an answer, and how many have only a failure."""
-    settled = {record.cell.key: record.settled for record in every_record(folder)}
+    settled = {record.cell.key: record.is_final for record in every_record(folder)}
     answered = sum(settled.values())
     return answered, len(settled) - answered
 
@@ -180,7 +180,7 @@ class RunWriter:
         with _opened(self.folder) as file:
             for start, line, record in _lines(file, self.unreadable):
                 if record is not None:
-                    found[record.cell.key] = record.settled
+                    found[record.cell.key] = record.is_final
                 if record is not None or line.endswith(b"\n"):
                     end = start + len(line)
         self.recorded = set(found)

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from pydantic import Field, field_validator, model_validator
 
-from leadline.core.drafts import Composer, Draft, Question
+from leadline.core.drafts import Composer, Draft, DraftQuestion
 from leadline.core.errors import UsageError
 from leadline.core.seeds import Split, rng, seed_of
 from leadline.core.types import Cell, Reading
@@ -100,7 +100,7 @@ class Counting(WordedTask):
             questions=questions,
         )
 
-    def written(self, cells: Sequence[Cell], draw: random.Random) -> tuple[str, tuple[Question, ...]]:
+    def written(self, cells: Sequence[Cell], draw: random.Random) -> tuple[str, tuple[DraftQuestion, ...]]:
         """The text before the list, and a question for each cell."""
         raise NotImplementedError
 
@@ -108,12 +108,12 @@ class Counting(WordedTask):
         raise NotImplementedError
 
 
-def _question(cell: Cell, text: str, prefix: str, count: int, allowance: int, shown: Sequence[str]) -> Question:
-    return Question(
+def _question(cell: Cell, text: str, prefix: str, count: int, allowance: int, shown: Sequence[str]) -> DraftQuestion:
+    return DraftQuestion(
         cell=cell,
         text=text,
         answer_prefix=prefix,
-        targets=partial(most_frequent, count=count),
+        count_targets=partial(most_frequent, count=count),
         allowance=allowance,
         scorers=SCORERS["all"],
         family="counting",
@@ -171,7 +171,7 @@ class CommonWords(Counting):
             split=self.split,
         )
 
-    def written(self, cells: Sequence[Cell], draw: random.Random) -> tuple[str, tuple[Question, ...]]:
+    def written(self, cells: Sequence[Cell], draw: random.Random) -> tuple[str, tuple[DraftQuestion, ...]]:
         head, text, prefix = (self.fill(part, count=self.num_cw) for part in ("instruction", "question", "prefix"))
         words: list[str] = []
         if self.demonstration:
@@ -248,7 +248,7 @@ class FrequentWords(Counting):
             split=self.split,
         )
 
-    def written(self, cells: Sequence[Cell], draw: random.Random) -> tuple[str, tuple[Question, ...]]:
+    def written(self, cells: Sequence[Cell], draw: random.Random) -> tuple[str, tuple[DraftQuestion, ...]]:
         said = {"count": self.top, "noise": self.noise}
         head, text, prefix = (self.fill(part, **said) for part in ("instruction", "question", "prefix"))
         allowance = answer_allowance(self.answer_tokens, self.top * (self.letters + 2))

@@ -152,7 +152,7 @@ def _parts(key_kind: ValueKind, value_kind: ValueKind, wording: str, split: Spli
         pieces.extend(choices)
     closes = tuple(piece.endswith("\n") for piece in pieces)
     name = f"needles of {key_kind} and {value_kind}"
-    bank = PieceBank(name, digest(pieces), pieces, contiguous=False, closes=closes, ending="\n")
+    bank = PieceBank(name, digest(pieces), pieces, contiguous=False, ends_sentence=closes, ending="\n")
     keys = slice(len(opening), len(opening) + len(key))
     places = {piece: index for index, piece in enumerate(pieces)}
     values = slice(keys.stop + 1, keys.stop + 1 + len(value))

@@ -16,7 +16,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, model_validator
 
 from leadline.core.contracts import Source
-from leadline.core.drafts import Draft, Fact, Filler, Question
+from leadline.core.drafts import Draft, DraftQuestion, Fact, Filler
 from leadline.core.errors import UsageError
 from leadline.core.seeds import rng, seed_of
 from leadline.core.types import Cell, Reading, ValueKind
@@ -390,11 +390,11 @@ class _CellNeedles:
     absent_key: str = ""
     """A key that no needle has, to be asked for in place of the planted one."""
 
-    def ask(self, everything: Sequence[str]) -> Question:
+    def ask(self, everything: Sequence[str]) -> DraftQuestion:
         """The question, with every other planted value as a distractor."""
         task = self.task
         if task.needle:
-            return Question(
+            return DraftQuestion(
                 cell=self.cell, text=task.fill("question", question=task.question), answer_prefix=task.fill("prefix"),
                 targets=task.answers,
                 allowance=task.allowance, scorers=SCORERS["any"], facts=self.needed,
@@ -405,7 +405,7 @@ class _CellNeedles:
         names = listed(asked_for)
         keys = {"key": names, "serial": serial(asked_for), **task.kinds}
         asked = task.one_of("question", self.draw.randrange(len(QUESTIONS)), names).format(**keys)
-        return Question(
+        return DraftQuestion(
             cell=self.cell,
             text=asked,
             answer_prefix=task.fill("prefix", **keys),

@@ -18,7 +18,7 @@ from typing import ClassVar
 from pydantic import Field, model_validator
 
 from leadline.core.contracts import Source
-from leadline.core.drafts import Draft, Fact, Question
+from leadline.core.drafts import Draft, DraftQuestion, Fact
 from leadline.core.seeds import rng, seed_of, split_of
 from leadline.core.types import Cell, Reading, ValueKind
 from leadline.tasks.languages import TranslatedTask
@@ -91,7 +91,7 @@ class Passkey(WordedTask):
             filler=stretch_of(self._source(), cluster, seed, tokens=cell.length),
             facts=(fact,),
             questions=(
-                Question(
+                DraftQuestion(
                     cell=cell,
                     text=self.fill("question"),
                     answer_prefix=self.fill("prefix"),
@@ -165,8 +165,8 @@ class LineRetrieval(RetrievalTask):
         value = draw_new_value(self.value_kind, draw, taken, self.split)
         return _PlantedLine(key, value, Fact(fact_id, self.fill("line", key=key, value=value), depth, length))
 
-    def _ask(self, cell: Cell, line: _PlantedLine, lines: Sequence[_PlantedLine]) -> Question:
-        return Question(
+    def _ask(self, cell: Cell, line: _PlantedLine, lines: Sequence[_PlantedLine]) -> DraftQuestion:
+        return DraftQuestion(
             cell=cell,
             text=self.fill("question", key=line.absent_key or line.key),
             answer_prefix=self.fill("prefix", key=line.absent_key or line.key),

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from leadline.core.contracts import Origin, Task
-from leadline.core.drafts import Draft, Question
+from leadline.core.drafts import Draft, DraftQuestion
 from leadline.core.errors import SourceError, UsageError
 from leadline.core.seeds import digest_bytes
 from leadline.core.types import Cell, Match
@@ -60,7 +60,7 @@ class Prompts(Task):
         head, question = split_question(sample.input)
         return verbatim_draft(
             head,
-            Question(
+            DraftQuestion(
                 cell=cell,
                 text=question,
                 answer_prefix=sample.answer_prefix,

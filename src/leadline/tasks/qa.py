@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
+import msgspec
 import numpy as np
 from pydantic import Field
 
 from leadline.core.contracts import Source
-from leadline.core.drafts import Draft, Fact, Question
+from leadline.core.drafts import Draft, DraftQuestion, Fact
 from leadline.core.errors import LengthError, UsageError
 from leadline.core.seeds import bulk_rng, rng, seed_of
 from leadline.core.types import Cell, Reading
@@ -65,7 +65,9 @@ class DocumentQuestions(WordedTask):
         """The documents and the questions about them."""
 
     @abstractmethod
-    def question(self, cell: Cell, asked: FileQuestion, facts: Sequence[Fact], others: tuple[str, ...]) -> Question:
+    def question(
+        self, cell: Cell, asked: FileQuestion, facts: Sequence[Fact], others: tuple[str, ...]
+    ) -> DraftQuestion:
         """A question as it is put; `others` are answers to other questions about the prompt."""
 
     def leaves_out_gold(self, cell: Cell, seed: int) -> bool:
@@ -89,7 +91,7 @@ class DocumentQuestions(WordedTask):
             filler=self._pile(corpus, cells, chosen, seed),
             facts=(fact for own in facts for fact in own),
             questions=tuple(
-                replace(self.question(cell, q, own, everything), absent=left_out or None)
+                msgspec.structs.replace(self.question(cell, q, own, everything), absent=left_out or None)
                 for cell, q, own, left_out in zip(cells, chosen, facts, absent, strict=True)
             ),
         )
@@ -165,7 +167,9 @@ class Questions(RetrievalTask, DocumentQuestions):
         form, path = self.texts("document")[0], find_data(self.data, option=option)
         return open_corpus(path, form=form, split=self.split, most=self.questions)
 
-    def question(self, cell: Cell, asked: FileQuestion, facts: Sequence[Fact], others: tuple[str, ...]) -> Question:
+    def question(
+        self, cell: Cell, asked: FileQuestion, facts: Sequence[Fact], others: tuple[str, ...]
+    ) -> DraftQuestion:
         return ask(self, cell, asked.text, asked.answers, facts, allowance=self.answer_tokens, others=others)
 
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
@@ -208,9 +212,9 @@ def ask(
     *,
     allowance: int,
     others: tuple[str, ...],
-) -> Question:
+) -> DraftQuestion:
     """A question for which any of the answers is right; `others` are answers to other questions about the prompt."""
-    return Question(
+    return DraftQuestion(
         cell=cell,
         text=task.fill("question", question=text),
         answer_prefix=task.fill("prefix"),

@@ -14,14 +14,15 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import ClassVar, Literal
 
+import msgspec
 import numpy as np
 from pydantic import Field
 
-from leadline.core.drafts import Draft, Fact, PieceBank, Question
+from leadline.core.drafts import Draft, DraftQuestion, Fact, PieceBank
 from leadline.core.seeds import Split, digest, of_split, rng, seed_of
 from leadline.core.types import Cell, Reading
 from leadline.tasks.placement import fact_depths
@@ -335,7 +336,7 @@ class _Story:
     nobody: str = ""
     """Someone that no document is about, to be asked about in place of the subject."""
 
-    def ask(self, task: Fiction, answers: tuple[str, ...]) -> Question:
+    def ask(self, task: Fiction, answers: tuple[str, ...]) -> DraftQuestion:
         spoken = self.nobody or self.subject
         for relation in self.path[:-1]:
             spoken = relation.phrase.format(x=spoken)
@@ -343,7 +344,7 @@ class _Story:
         others = (*self.namesake_values, *answers)
         asked = ask(task, self.cell, text, (self.answer,), self.gold, allowance=task.answer_tokens, others=others)
         labels = {**asked.labels, "relation": ".".join((self.path[0].of, *(r.name for r in self.path)))}
-        return replace(asked, labels=labels, absent=bool(self.nobody) or None)
+        return msgspec.structs.replace(asked, labels=labels, absent=bool(self.nobody) or None)
 
 
 def draw_path(hops: int, draw: random.Random) -> list[Relation]:

@@ -109,7 +109,7 @@ class NumberedPile:
                 fix="set repeat=true, ask at shorter lengths, or give a file with more documents",
             )
         cuts = self._free_cuts(set(order[:fits].tolist()))
-        first = room.again % max(len(cuts), 1)
+        first = room.retry % max(len(cuts), 1)
         for count in range(fits, max(fits - TRIED_COUNTS, -1), -1):
             left = room.tokens - int(reach[count])
             if left == 0:
@@ -130,7 +130,7 @@ class NumberedPile:
 
     def _written(self, others: Indices, counts: Indices, room: SegmentSize) -> Indices:
         """The whole documents in their final order, each after its number."""
-        draw = bulk_rng(self.others.seed, "slots", room.again)
+        draw = bulk_rng(self.others.seed, "slots", room.retry)
         placed: list[int] = draw.permutation(others).tolist()
         for number, gold in enumerate(self.gold):
             slot = int(draw.integers(len(placed) + 1))
@@ -171,6 +171,8 @@ class FileQuestion:
     holders: frozenset[int] = frozenset()
     """Other documents that contain an answer."""
     labels: Mapping[str, str] = field(default_factory=dict)
+    choices: tuple[str, ...] = ()
+    """The answers to choose from, where they are a closed list."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from leadline.core.contracts import Source
-from leadline.core.drafts import Draft, Fact, Question
+from leadline.core.drafts import Draft, DraftQuestion, Fact
 from leadline.core.seeds import rng
 from leadline.core.types import Cell, Reading
 from leadline.tasks.placement import spread_depths
@@ -154,10 +154,10 @@ class Tracing(WordedTask):
                 facts.append(Fact(f"{cell.key}#{number}.{step}", line, at, cell.length))
         return _CellChains(cell, chains, tuple(facts), tuple(f.id for f in facts[: self.hops + 1]))
 
-    def _question(self, part: _CellChains, everything: Sequence[str], shown: Chain) -> Question:
+    def _question(self, part: _CellChains, everything: Sequence[str], shown: Chain) -> DraftQuestion:
         chain = part.chains[0]
         held = {"value": chain.value, "count": len(chain.names)}
-        return Question(
+        return DraftQuestion(
             cell=part.cell,
             text=self.fill("question", **held),
             answer_prefix=self.fill("prefix", **held),

@@ -51,7 +51,7 @@ def _bank(size: int, seldom: int, vocabulary: Vocabulary, split: Split) -> _Word
     words = list_words(entries // seldom + 2 * SPARE, vocabulary, split)
     pieces = ["1.", *(f" {n}." for n in range(2, entries + 1)), *(f" {w}" for w in words), PAD]
     name = f"numbered list of {vocabulary} words"
-    bank = PieceBank(name, digest_text("\n".join(pieces)), pieces, contiguous=False, alike=True)
+    bank = PieceBank(name, digest_text("\n".join(pieces)), pieces, contiguous=False, uniform_joints=True)
     return _WordBank(bank, entries, len(words), english_count(vocabulary, split))
 
 

@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any, ClassVar, Literal
 
+import msgspec
 from pydantic import Field, field_validator, model_validator
 
 from leadline.core.contracts import Source, Task
-from leadline.core.drafts import Composer, Draft, Fact, Filler, Overlong, Question
+from leadline.core.drafts import Composer, Draft, DraftQuestion, Fact, Filler, OnOverflow
 from leadline.core.errors import UnknownName, UsageError
 from leadline.core.seeds import digest_text, rng, seed_of
 from leadline.core.types import Cell, Match, document_name
@@ -125,7 +126,7 @@ class WordedTask(Task):
         [question] = draft.questions
         head = f"{draft.head}{question.text.strip()}\n\n"
         if self.question_at == "before":
-            question = replace(question, text=self.reminder(), asked=question.text)
+            question = msgspec.structs.replace(question, text=self.reminder(), question_before_document=question.text)
         return _labelled(replace(draft, head=head, questions=(question,)), self.question_at)
 
     def new_draft(
@@ -133,17 +134,24 @@ class WordedTask(Task):
         cells: Sequence[Cell],
         filler: Filler | Composer,
         facts: Iterable[Fact],
-        questions: Iterable[Question],
+        questions: Iterable[DraftQuestion],
         *,
         head: str | None = None,
-        one_end: bool = False,
+        shared_end: bool = False,
         conversation: bool = False,
     ) -> Draft:
         """The document of these cells: `head`, by default the instruction, before the filler."""
         head = self.fill("instruction") if head is None else head
         name, cluster = document_name(cells), self.cluster(cells).name
         return Draft(
-            name, cluster, head, filler, tuple(facts), tuple(questions), one_end=one_end, conversation=conversation
+            name,
+            cluster,
+            head,
+            filler,
+            tuple(facts),
+            tuple(questions),
+            shared_end=shared_end,
+            conversation=conversation,
         )
 
     @field_validator("wording", mode="before")
@@ -180,21 +188,21 @@ class WordedTask(Task):
 
 def verbatim_draft(
     head: str,
-    question: Question,
+    question: DraftQuestion,
     *,
     text: str = "",
-    overlong: Overlong = "send",
+    on_overflow: OnOverflow = "send",
     conversation: bool = False,
     templated: bool = True,
 ) -> Draft:
     """A prompt that is sent as it is. `text` is given where several questions may be about the same one."""
     name, asked = document_name((question.cell,)), (question,)
     cluster = f"{question.cell.task}/{question.cell.length}/{digest_text(text)}" if text else name
-    return Draft(name, cluster, head, None, (), asked, overlong, conversation=conversation, templated=templated)
+    return Draft(name, cluster, head, None, (), asked, on_overflow, conversation=conversation, templated=templated)
 
 
 def _labelled(draft: Draft, where: str) -> Draft:
-    noted = [replace(q, labels={**q.labels, "question_at": where}) for q in draft.questions]
+    noted = [msgspec.structs.replace(q, labels={**q.labels, "question_at": where}) for q in draft.questions]
     return replace(draft, questions=tuple(noted))
 
 
@@ -387,9 +395,9 @@ class RetrievalTask(WordedTask):
             return draft
         return replace(draft, questions=tuple(map(self._with_clause, draft.questions)))
 
-    def _with_clause(self, question: Question) -> Question:
+    def _with_clause(self, question: DraftQuestion) -> DraftQuestion:
         reply = self.fill("absent_reply")
-        asked = replace(
+        asked = msgspec.structs.replace(
             question,
             text=question.text + self.fill("absent", reply=reply),
             answer_prefix=self.fill("absent_prefix") if question.answer_prefix else "",
@@ -397,6 +405,8 @@ class RetrievalTask(WordedTask):
         )
         if not question.absent:
             return asked
-        kept = question.targets if isinstance(question.targets, tuple) else ()
-        others = tuple(dict.fromkeys((*kept, *question.distractors)))
-        return replace(asked, targets=(reply,), match="any", facts=(), distractors=others, mistakes={})
+        others = tuple(dict.fromkeys((*question.targets, *question.distractors)))
+        return msgspec.structs.replace(
+            asked, targets=(reply,), count_targets=None, match="any", facts=(), distractors=others, mistakes={},
+            count_mistakes=None,
+        )  # fmt: skip

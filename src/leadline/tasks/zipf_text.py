@@ -60,7 +60,11 @@ def _bank(words: int, letters: int, noise: str, split: Split) -> PieceBank:
             codes[code] = None
     pieces = [noise, f" {noise}", ".", *(f" {code}" for code in codes)]
     return PieceBank(
-        f"coded words of {letters} letters", digest_text("\n".join(pieces)), pieces, contiguous=False, alike=True
+        f"coded words of {letters} letters",
+        digest_text("\n".join(pieces)),
+        pieces,
+        contiguous=False,
+        uniform_joints=True,
     )
 
 

@@ -115,13 +115,13 @@ class Mixture:
         """The pieces of all parts, one part after the other."""
         banks = self._banks
         pieces = [piece for bank in banks for piece in bank.pieces]
-        closes = [closed for bank in banks for closed in (bank.closes or [True] * len(bank.pieces))]
+        closes = [closed for bank in banks for closed in (bank.ends_sentence or [True] * len(bank.pieces))]
         return PieceBank(
             self.name,
             digest([self.name, *(bank.digest for bank in banks)]),
             pieces,
             contiguous=all(bank.contiguous for bank in banks),
-            closes=closes if any(bank.closes is not None for bank in banks) else None,
+            ends_sentence=closes if any(bank.ends_sentence is not None for bank in banks) else None,
         )
 
     @cached_property
@@ -147,7 +147,7 @@ class Mixture:
 
     @cached_property
     def ends_paragraph(self) -> npt.NDArray[np.bool_]:
-        closes = self.bank.closes
+        closes = self.bank.ends_sentence
         return np.array(
             [piece.endswith("\n") and (closes is None or closes[i]) for i, piece in enumerate(self.bank.pieces)],
             np.bool_,
@@ -269,7 +269,7 @@ class ShuffledFiller:
 
     @cached_property
     def _closes(self) -> npt.NDArray[np.bool_]:
-        closes, pieces = self.bank.closes, self.bank.pieces
+        closes, pieces = self.bank.ends_sentence, self.bank.pieces
         return np.ones(len(pieces), np.bool_) if closes is None else np.array(closes, np.bool_)
 
     @cached_property

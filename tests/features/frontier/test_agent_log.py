@@ -42,18 +42,18 @@ def test_the_answer_is_the_first_or_last_failure_of_the_job(ask: str) -> None:
         for depth in (0.0, 0.3, 0.9, 1.0):
             made = document(task, Cell("agent_log", 1400, depth, sample))
             [probe] = made.probes
-            [job] = re.findall(r"job (\S+)\?", probe.question)
+            [job] = re.findall(r"job (\S+)\?", probe.question.text)
             failed = failed_in(made.text[: probe.cut_characters], job)
-            assert probe.targets == (failed[0 if ask == "first" else -1],)
-            assert set(failed) == {*probe.targets, *probe.mistakes[WRONG_ORDER]}
+            assert probe.question.targets == (failed[0 if ask == "first" else -1],)
+            assert set(failed) == {*probe.question.targets, *probe.question.mistakes[WRONG_ORDER]}
 
 
 def test_one_session_answers_all_depths_and_lengths() -> None:
     cells = [Cell("agent_log", length, depth, 1) for length in (3000, 6000) for depth in (0.1, 0.5, 0.9)]
     made = document(AgentLog(), *cells)
     for probe in made.probes:
-        [job] = re.findall(r"job (\S+)\?", probe.question)
-        assert (failed_in(made.text[: probe.cut_characters], job)[0],) == probe.targets
+        [job] = re.findall(r"job (\S+)\?", probe.question.text)
+        assert (failed_in(made.text[: probe.cut_characters], job)[0],) == probe.question.targets
 
 
 @pytest.mark.slow
@@ -81,7 +81,7 @@ def test_many_jobs_crowd_at_the_end_of_a_session_and_it_is_still_exact(depth: fl
     tokens, draft = ByteTokenizer(), AgentLog(jobs=64).draft([Cell("agent_log", 32_768, depth, 0)], seed=0)
     document = fit(draft, tokens, completion_frame())
     [probe] = document.probes
-    assert len(tokens.encode(document.prompt_text(probe))) == 32_768 - probe.allowance
+    assert len(tokens.encode(document.prompt_text(probe))) == 32_768 - probe.question.allowance
 
 
 def test_a_job_has_commands_that_end_well() -> None:

@@ -28,9 +28,16 @@ def written(cells: list[Cell], **options: object) -> Document:
 
 def test_one_list_answers_sixty_different_questions() -> None:
     document = written([Cell("aggregate", 8192, None, n) for n in range(60)], per_document=60)
-    assert len({p.question for p in document.probes}) == 60
+    assert len({p.question.text for p in document.probes}) == 60
     assert len({p.cut_characters for p in document.probes}) == 1
-    assert {p.labels["operation"] for p in document.probes} == {"count", "most", "least", "compare", "user", "period"}
+    assert {p.question.labels["operation"] for p in document.probes} == {
+        "count",
+        "most",
+        "least",
+        "compare",
+        "user",
+        "period",
+    }
 
 
 def test_a_list_has_a_record_or_the_length_is_refused() -> None:
@@ -48,8 +55,8 @@ def test_a_list_has_a_record_or_the_length_is_refused() -> None:
 def test_truth_is_counted_at_every_cut() -> None:
     cells = [Cell("aggregate", length, None, 0) for length in (2000, 8000)]
     short, long = written(cells, operations=["count"]).probes
-    assert short.question.partition("?")[0].split()[:6] == long.question.partition("?")[0].split()[:6]
-    assert int(short.targets[0]) < int(long.targets[0])
+    assert short.question.text.partition("?")[0].split()[:6] == long.question.text.partition("?")[0].split()[:6]
+    assert int(short.question.targets[0]) < int(long.question.targets[0])
 
 
 def test_records_around_a_depth_are_those_of_the_user_asked_for() -> None:
@@ -58,7 +65,7 @@ def test_records_around_a_depth_are_those_of_the_user_asked_for() -> None:
     for probe in document.probes:
         facts = document.planted(probe)
         user = facts[0].text.partition(" |")[0]
-        assert user in probe.question
+        assert user in probe.question.text
         assert document.text.count(user) == len(facts)
         assert all(abs(fact.depth - float(probe.cell.depth or 0)) < 0.12 for fact in facts)
 
@@ -115,7 +122,7 @@ def test_the_published_rule(answer: str, gold: str, score: float) -> None:
 
 def test_the_strict_score_gives_no_credit_for_near_misses_and_takes_a_full_stop() -> None:
     [probe] = written([Cell("aggregate", 2000, None, 0)], operations=["count"]).probes
-    strict, right = registry.scorer("aggregate.strict"), probe.targets[0]
-    assert strict.score(probe, Completion(f"I counted.\nAnswer: {right}.")).value == 1.0
-    assert strict.score(probe, Completion(f"Answer: {int(right) + 1}")).value == 0.0
+    strict, right = registry.scorer("aggregate.strict"), probe.question.targets[0]
+    assert strict.score(probe.question, Completion(f"I counted.\nAnswer: {right}.")).value == 1.0
+    assert strict.score(probe.question, Completion(f"Answer: {int(right) + 1}")).value == 0.0
     assert counted_answer(f"Answer: {right}") == right

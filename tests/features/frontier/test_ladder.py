@@ -29,28 +29,32 @@ def written(cells: list[Cell], **options: object) -> Document:
 
 def graded(probe: Probe, text: str) -> tuple[float, float, str]:
     answer = Completion(text)
-    scores = {name: registry.scorer(name).score(probe, answer) for name in probe.scorers}
-    return scores["ladder"].value, scores["ladder.strict"].value, classify(probe, answer, scores, Receipt(1, 1))[1]
+    scores = {name: registry.scorer(name).score(probe.question, answer) for name in probe.question.scorers}
+    return (
+        scores["ladder"].value,
+        scores["ladder.strict"].value,
+        classify(probe.question, answer, scores, Receipt(1, 1))[1],
+    )
 
 
 def test_every_step_is_asked_of_one_pile() -> None:
     document = written([Cell("ladder", 8192, None, n) for n in range(52)], per_document=52)
-    steps = [p.labels["operation"] for p in document.probes]
+    steps = [p.question.labels["operation"] for p in document.probes]
     assert {s: steps.count(s) for s in steps} == {"retrieve": 13, "two steps": 13, "one step": 13, "solve": 13}
-    assert len({p.question for p in document.probes}) == 52
+    assert len({p.question.text for p in document.probes}) == 52
     assert len({p.cut_characters for p in document.probes}) == 1
 
 
 def test_a_question_that_was_found_and_solved_wrong_is_told_from_one_that_was_not_found() -> None:
     document = written([Cell("ladder", 3000, None, n) for n in range(4)], per_document=4)
     copy, two, one, _ = document.probes
-    wrong, other = one.mistakes["found, solved wrong"][0], one.mistakes["another question"][0]
-    assert graded(one, f"Answer: {one.targets[0]}")[:2] == (1.0, 1.0)
+    wrong, other = one.question.mistakes["found, solved wrong"][0], one.question.mistakes["another question"][0]
+    assert graded(one, f"Answer: {one.question.targets[0]}")[:2] == (1.0, 1.0)
     assert graded(one, f"Answer: {wrong}") == (0.0, 0.0, "found, solved wrong")
     assert graded(one, f"Answer: {other}") == (0.0, 0.0, "another question")
-    assert graded(two, f"{document.planted(two)[0].text}\nAnswer: {two.targets[0]}")[:2] == (1.0, 1.0)
-    assert graded(copy, f"Here it is: {copy.targets[0]}")[:2] == (1.0, 0.0)
-    almost = copy.targets[0].replace(" or ", " and ")
+    assert graded(two, f"{document.planted(two)[0].text}\nAnswer: {two.question.targets[0]}")[:2] == (1.0, 1.0)
+    assert graded(copy, f"Here it is: {copy.question.targets[0]}")[:2] == (1.0, 0.0)
+    almost = copy.question.targets[0].replace(" or ", " and ")
     assert 0.8 < graded(copy, almost)[0] < 1.0
 
 

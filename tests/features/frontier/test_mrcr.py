@@ -51,31 +51,31 @@ def test_one_long_reading_answers_fifty_questions(needles: int) -> None:
     cells = [Cell("mrcr", 16_000, n / 50, 0) for n in range(51)]
     document = written(opened(needles=needles), cells)
     assert len(document.probes) == 51
-    assert len({probe.targets for probe in document.probes}) == 51
+    assert len({probe.question.targets for probe in document.probes}) == 51
     assert len(document.facts) == -(-51 // needles) * needles
     for probe in document.probes:
         [fact] = document.planted(probe)
         assert abs(fact.depth - (probe.cell.depth or 0.0)) < 0.01
-        assert probe.targets[0].removeprefix(probe.opening).strip() in items_of(document, probe)
+        assert probe.question.targets[0].removeprefix(probe.question.code_word).strip() in items_of(document, probe)
 
 
 def test_ordinals_of_a_depth_are_those_of_items_that_stand_anywhere() -> None:
     task = opened(needles=4, lines=3)
-    seen: dict[float, Counter[str]] = {}
+    seen: dict[float, Counter[int]] = {}
     for depth in (0.0, 0.5, 1.0):
         for sample in range(40):
             [question] = task.write([Cell("mrcr", 4000, depth, sample)], seed=2).questions
-            seen.setdefault(depth, Counter())[question.labels["ordinal"]] += 1
-    assert seen[0.0] == Counter({"1": 40})
-    assert seen[1.0] == Counter({"4": 40})
-    assert set(seen[0.5]) == {"1", "2", "3", "4"}
-    assert seen[0.5]["2"] + seen[0.5]["3"] > 20
+            seen.setdefault(depth, Counter())[question.ordinal] += 1
+    assert seen[0.0] == Counter({1: 40})
+    assert seen[1.0] == Counter({4: 40})
+    assert set(seen[0.5]) == {1, 2, 3, 4}
+    assert seen[0.5][2] + seen[0.5][3] > 20
 
 
 def test_items_of_one_kind_and_topic_have_no_line_in_common_but_their_first() -> None:
     document = written(opened(needles=8), [Cell("mrcr", 9000, 0.5, 3)])
     [probe] = document.probes
-    alike = [probe.targets[0], *probe.mistakes["wrong ordinal"]]
+    alike = [probe.question.targets[0], *probe.question.mistakes["wrong ordinal"]]
     lines = Counter(line for text in alike for line in text.split("\n")[1:])
     assert len(alike) == 8
     assert max(lines.values()) == 1
@@ -99,12 +99,12 @@ def test_a_reader_that_does_not_count_gets_its_share_and_no_more() -> None:
         document = written(task, [Cell("mrcr", 3000, depth, sample) for depth in DEPTHS])
         for probe in document.probes:
             items = items_of(document, probe)
-            alike = sorted((text.split(" ", 1)[1] for text in (probe.targets[0], *probe.mistakes["wrong ordinal"])),
-                           key=items.index)  # fmt: skip
+            texts = (probe.question.targets[0], *probe.question.mistakes["wrong ordinal"])
+            alike = sorted((text.split(" ", 1)[1] for text in texts), key=items.index)
             answers = {"first": items[0], "last": items[-1], "longest": max(items, key=len),
                        "first alike": alike[0], "last alike": alike[-1]}  # fmt: skip
             for reader, text in answers.items():
-                value = MRCR_STRICT.score(probe, Completion(f"{probe.opening} {text}")).value
+                value = MRCR_STRICT.score(probe.question, Completion(f"{probe.question.code_word} {text}")).value
                 scores.setdefault(reader, []).append(value)
     means = {reader: sum(values) / len(values) for reader, values in scores.items()}
     assert max(means[reader] for reader in ("first", "last", "longest")) < 0.12
@@ -114,7 +114,9 @@ def test_a_reader_that_does_not_count_gets_its_share_and_no_more() -> None:
 def test_copying_another_item_scores_little_by_the_published_rule() -> None:
     document = written(opened(needles=8), [Cell("mrcr", 6000, depth, 0) for depth in DEPTHS])
     for probe in document.probes:
-        others = [MRCR.score(probe, Completion(text)).value for text in probe.mistakes["wrong ordinal"]]
+        others = [
+            MRCR.score(probe.question, Completion(text)).value for text in probe.question.mistakes["wrong ordinal"]
+        ]
         assert max(others) < 0.6
         assert sum(others) / len(others) < 0.35
 
@@ -122,11 +124,11 @@ def test_copying_another_item_scores_little_by_the_published_rule() -> None:
 def test_what_is_not_there_is_one_more_or_of_another_pair() -> None:
     task = opened(needles=2, absent=0.5)
     document = written(task, [Cell("mrcr", 6000, depth, 1) for depth in DEPTHS])
-    absent = [probe for probe in document.probes if probe.absent]
+    absent = [probe for probe in document.probes if probe.question.absent]
     assert 3 <= len(absent) <= 8
-    assert len({probe.labels["ordinal"] for probe in absent}) > 1
+    assert len({probe.question.ordinal for probe in absent}) > 1
     for probe in absent:
-        asked = probe.question.split("the ", 1)[1].split(" that you wrote")[0]
+        asked = probe.question.text.split("the ", 1)[1].split(" that you wrote")[0]
         ordinal, _, what = asked.partition(" ")
         wanted = [turn for turn in document.turns(probe) if turn.text.endswith(f" {what}.")]
         assert len(wanted) == (2 if ordinal == "third" else 0)
@@ -188,7 +190,7 @@ def test_published_messages_are_sent_as_they_are(published: Path, family: str) -
         document = task.document([Cell("mrcr_dataset", 4096, None, sample)], seed=0, fitter=fitter)
         [probe] = document.probes
         messages = next(
-            json.loads(str(row["prompt"])) for row in map(mrcr_row, range(4)) if row["answer"] in probe.targets
+            json.loads(str(row["prompt"])) for row in map(mrcr_row, range(4)) if row["answer"] in probe.question.targets
         )
         assert [(t.role, t.text.strip()) for t in document.turns(probe)] == [
             (m["role"], m["content"].strip()) for m in messages
@@ -196,9 +198,9 @@ def test_published_messages_are_sent_as_they_are(published: Path, family: str) -
         if template is not None:
             assert document.prompt_text(probe) == template.render(messages)
         assert probe.prompt_tokens == len(WhitespaceTokenizer().encode(document.prompt_text(probe)))
-        assert probe.labels["ordinal"] == "2"
-        assert [text[4:10] for text in probe.mistakes["wrong ordinal"]] == ["Poem 0", "Poem 3"]
-        assert probe.labels["bin"] == "below 4k"
+        assert probe.question.ordinal == 2
+        assert [text[4:10] for text in probe.question.mistakes["wrong ordinal"]] == ["Poem 0", "Poem 3"]
+        assert probe.question.labels["bin"] == "below 4k"
 
 
 def test_published_samples_that_are_too_long_are_left_out_and_counted(published: Path, tmp_path: Path) -> None:

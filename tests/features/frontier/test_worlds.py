@@ -32,9 +32,9 @@ def written(cells: list[Cell], **options: object) -> Document:
 def test_one_text_answers_dozens_of_questions() -> None:
     cells = [Cell("worlds", 8192, None, n) for n in range(56)]
     document = written(cells, placement="anywhere", per_document=56)
-    assert len({p.question for p in document.probes}) == 56
+    assert len({p.question.text for p in document.probes}) == 56
     assert len({p.cut_characters for p in document.probes}) == 1
-    operations = [p.labels["operation"] for p in document.probes]
+    operations = [p.question.labels["operation"] for p in document.probes]
     assert {operations.count(name) for name in operations} == {8}
     assert all(document.planted(p) for p in document.probes)
 
@@ -44,12 +44,12 @@ def test_the_last_part_of_a_story_is_around_the_depth_and_overrides_what_came_be
     document = written(cells, per_document=7, spread=0.1)
     for probe in document.probes:
         assert max(fact.depth for fact in document.planted(probe)) == pytest.approx(probe.cell.depth, abs=0.08)
-    where = [p for p in document.probes if p.labels["operation"] == "one fact"]
-    assert all(p.mistakes["stale fact"] for p in where)
+    where = [p for p in document.probes if p.question.labels["operation"] == "one fact"]
+    assert all(p.question.mistakes["stale fact"] for p in where)
     for probe in where:
-        name = probe.question.split(" is ")[1].split()[0]
+        name = probe.question.text.split(" is ")[1].split()[0]
         told = [f for f in document.facts if f.text.startswith(name) and f.text[:-1].split()[-1] in PLACES]
-        assert max(told, key=lambda f: f.start).text[:-1].split()[-1] == probe.targets[0]
+        assert max(told, key=lambda f: f.start).text[:-1].split()[-1] == probe.question.targets[0]
 
 
 @pytest.mark.slow
@@ -80,7 +80,7 @@ def test_questions_may_be_about_somebody_the_text_does_not_mention(tmp_path: Pat
     for model, right in (("sim:perfect", 1.0), ("sim:perfect?invents=1", 0.5)):
         measure(make_spec({**spec, "model": model}), tmp_path / model[-3:])
         records = list(read_records(tmp_path / model[-3:]))
-        missing = [r for r in records if r.labels["absent"] == "true"]
+        missing = [r for r in records if r.question.absent]
         assert len(missing) == 10
         assert sum(r.score or 0 for r in records) / 20 == right
     assert {r.failure_class for r in missing} == {"false_alarm"}
@@ -103,9 +103,9 @@ def test_questions_may_be_about_somebody_the_text_does_not_mention(tmp_path: Pat
 )
 def test_exactly_the_right_labels_count(answer: str, official: float, strict: float) -> None:
     [probe] = written([Cell("worlds", 2000, 0.5, 0)]).probes
-    said = Completion(answer.format(right=probe.targets[0], other=probe.distractors[0]))
-    assert registry.scorer("babilong").score(probe, said).value == official
-    assert registry.scorer("babilong.strict").score(probe, said).value == strict
+    said = Completion(answer.format(right=probe.question.targets[0], other=probe.question.distractors[0]))
+    assert registry.scorer("babilong").score(probe.question, said).value == official
+    assert registry.scorer("babilong.strict").score(probe.question, said).value == strict
 
 
 def test_published_answers_get_the_published_scores() -> None:

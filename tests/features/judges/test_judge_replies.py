@@ -11,13 +11,13 @@ from leadline.core.errors import UnknownName, UsageError
 from leadline.features.judges.admission import KNOWN_CASES, families
 from leadline.features.judges.prompt import (
     JudgedSample,
-    evidence_in,
     is_exact,
     make_prompt,
     parse_reply,
     without_thinking,
 )
 from leadline.features.judges.rubric import BUILT_IN, load_rubric, reply_schema
+from leadline.run.recording import text_around
 from support.scripted_judge import INJECTIONS, YES
 
 RUBRIC = load_rubric("answer")
@@ -184,11 +184,11 @@ def test_another_word_in_a_rubric_is_another_rubric() -> None:
 
 def test_evidence_is_shown_with_some_text_around_it() -> None:
     text = "one two " * 100 + "The number is 4711." + " three four" * 100
-    shown = evidence_in(text, "The number is 4711.")
+    shown = text_around(text, "The number is 4711.", start=0, end=10**6)
     assert "one two The number is 4711. three four" in shown
     assert len(shown) < 450
     assert not shown.startswith(("ne ", "wo "))
-    assert evidence_in("other text", "The number is 4711.") == "The number is 4711."
+    assert text_around("other text", "The number is 4711.", start=0, end=10**6) == "The number is 4711."
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_evidence_is_shown_with_some_text_around_it() -> None:
 )
 def test_evidence_at_the_ends_of_a_document_is_shown_with_every_word(around: tuple[str, str]) -> None:
     text = "The number is 4711.".join(around)
-    assert evidence_in(text, "The number is 4711.") == text
+    assert text_around(text, "The number is 4711.", start=0, end=10**6) == text
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ def test_a_model_that_remembers_gains_exactly_what_its_rule_says(
     assert one.failure_class == "measured"
     assert set(one.scores) == {"retrieval_gain", "retrieval_nll"}
     assert one.facts[0].end - one.facts[0].start == 48
-    assert len(one.question.split()) == len(one.targets[0].split()) == 24
+    assert len(one.question.text.split()) == len(one.question.targets[0].split()) == 24
     assert one.sent.notes == ("by a rule",)
 
 
@@ -215,7 +215,7 @@ def test_longppl_keeps_the_tokens_that_need_the_far_context(tmp_path: Path, monk
     for record in read_records(tmp_path / "own"):
         assert isinstance(record.outcome, Measurement)
         assert record.outcome.numbers["longppl"] == 0.5
-        assert record.outcome.numbers["key_tokens"] == len(record.outcome.marks) > 5
+        assert record.outcome.numbers["key_tokens"] == len(record.outcome.char_spans) > 5
 
     blind = RuleLogprobModel(lambda before, token: 2.5)
     use(monkeypatch, blind)
@@ -240,7 +240,7 @@ def test_needle_gain_is_a_share_of_what_the_fact_alone_gives(tmp_path: Path, mon
     found = estimate(read_records(tmp_path / "run"), "needle_gain")
     assert found.mean == pytest.approx((4.0 - 2.5) / (4.0 - 1.0))
     one = next(read_records(tmp_path / "run"))
-    assert one.targets[0].isdigit()
+    assert one.question.targets[0].isdigit()
     assert one.wants_logprobs
 
 

@@ -14,6 +14,7 @@ import pytest
 from rich.console import Console
 
 from leadline.core.records import Measurement, Record, Score
+from leadline.core.types import Question
 from leadline.features.logprobs.charts import distance_curves, logprob_curves
 from leadline.report.charts.render import PageFigure, render
 from leadline.report.export import figures_of
@@ -37,7 +38,7 @@ def surprise() -> Iterator[Record]:
         numbers = {"mean_nll": 2 + record.cell.sample / 100, "retrieval_gain": 2048 / distance, "distance": distance}
         scores = {name: Score(numbers[name]) for name in ("mean_nll", "retrieval_gain")}
         yield msgspec.structs.replace(
-            record, outcome=Measurement(numbers), scores=scores, labels={"unit": "nats a token"}
+            record, outcome=Measurement(numbers), scores=scores, question=Question("", labels={"unit": "nats a token"})
         )
 
 
@@ -79,7 +80,9 @@ def test_a_metric_has_means_with_intervals_in_its_own_unit(run: Run) -> None:
 def test_a_second_metric_keeps_its_own_unit_beside_that_of_its_task() -> None:
     record = next(surprise())
     scores = {"needle_gain": Score(0.9), "needle_chance": Score(0.5), "needle_nll": Score(0.7)}
-    found = logprob_results([msgspec.structs.replace(record, scores=scores, labels={"unit": "share"})]).estimates
+    found = logprob_results(
+        [msgspec.structs.replace(record, scores=scores, question=Question("", labels={"unit": "share"}))]
+    ).estimates
     units = {metric.name: metric.unit for metric in found}
     assert units == {"needle_gain": "share", "needle_chance": "chance of a token", "needle_nll": "nats a token"}
 

@@ -46,7 +46,7 @@ def document_of(task: LongBenchPile, cells: list[Cell]) -> Document:
     document = task.document(cells, seed=5, fitter=Fitter(tokens, completion_frame()))
     for probe in document.probes:
         ids = document.prompt_ids(probe)
-        assert len(ids) == probe.cell.length - probe.allowance
+        assert len(ids) == probe.cell.length - probe.question.allowance
         assert np.array_equal(tokens.encode(document.prompt_text(probe)), ids)
     return document
 
@@ -62,13 +62,13 @@ def cells_of(task: LongBenchPile, reading: str, sample: int = 0) -> list[Cell]:
 
 def assert_evidence(dataset: str, prompt: str, probe: Probe) -> None:
     """By reading the prompt alone."""
-    [target] = probe.targets
+    [target] = probe.question.targets
     body, _, asked = prompt.rpartition("\n\n") if dataset in ("trec", "lsht") else (prompt, "", prompt)
     if dataset in ("trec", "lsht"):
         mark = "Type: " if dataset == "trec" else "类别："
         solved = re.findall(rf"item (\d+) .*\n{mark}{target}$", body, re.MULTILINE)
         assert len(solved) == 1  # one demonstration of the class
-        assert f"what is asked {probe.labels['source_id']}" not in body
+        assert f"what is asked {probe.question.labels['source_id']}" not in body
         assert asked.strip().endswith(mark.strip())
     elif "retrieval" in dataset:
         number = re.findall(r"the summary of item (\d+)", prompt)[0]
@@ -111,7 +111,7 @@ def test_a_shorter_pile_is_the_beginning_of_a_longer_one(folder: Path) -> None:
     document = document_of(task, cells_of(task, "nested"))
     short, long = sorted(document.probes, key=lambda probe: probe.cell.length)
     assert document.text[: long.cut_characters].startswith(document.text[: short.cut_characters])
-    assert int(short.targets[0]) <= int(long.targets[0])
+    assert int(short.question.targets[0]) <= int(long.question.targets[0])
 
 
 @pytest.mark.slow
@@ -133,7 +133,7 @@ def test_a_perfect_reader_gets_full_marks_and_the_official_score_decides(folder:
         assert next(iter(record.scores)) == "longbench"
         assert record.score is not None
         assert record.score > (0.9 if record.cell.task == "repobench-p" else 0.999999)  # it ends in a full stop
-        assert "sample_id" not in record.labels  # the sample is not the published one
+        assert "sample_id" not in record.question.labels  # the sample is not the published one
 
 
 @pytest.mark.slow
@@ -163,4 +163,4 @@ def test_the_real_paragraphs_make_piles(tmp_path: Path) -> None:
     measure(spec, tmp_path / "run")
     records = list(read_records(tmp_path / "run"))
     assert len(records) == 6
-    assert all(r.score == 1.0 and r.prompt_tokens == r.cell.length - r.allowance for r in records)
+    assert all(r.score == 1.0 and r.prompt_tokens == r.cell.length - r.question.allowance for r in records)

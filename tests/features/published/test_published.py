@@ -52,10 +52,10 @@ def run(tmp_path: Path, task: dict[str, Any], model: str = "sim:perfect", **valu
 
 def test_every_sample_of_the_file_is_asked_once(folder: Path) -> None:
     records = run(folder, {"name": "longbench_dataset", "dataset": "hotpotqa", "data": str(folder)})
-    assert {r.labels["sample_id"] for r in records} == {f"{n:048x}" for n in range(5)}
+    assert {r.question.labels["sample_id"] for r in records} == {f"{n:048x}" for n in range(5)}
     assert all(r.score == 1.0 and r.scores["longbench"].explanation == "qa_f1" for r in records)
-    assert {r.labels["bin"] for r in records} == {"0-4k"}
-    assert all(f"Who keeps lamp {int(r.labels['sample_id'], 16)}?" in r.question for r in records)
+    assert {r.question.labels["bin"] for r in records} == {"0-4k"}
+    assert all(f"Who keeps lamp {int(r.question.labels['sample_id'], 16)}?" in r.question.text for r in records)
 
 
 def test_questions_about_one_text_are_one_cluster(tmp_path: Path) -> None:
@@ -74,7 +74,10 @@ def test_questions_about_one_text_are_one_cluster(tmp_path: Path) -> None:
 def test_a_few_samples_are_the_first_of_all(folder: Path) -> None:
     task = {"name": "longbench_dataset", "dataset": "hotpotqa", "data": str(folder)}
     few, all_ = (
-        [r.labels["sample_id"] for r in sorted(run(folder / str(n), task, samples=n), key=lambda r: r.cell.sample)]
+        [
+            r.question.labels["sample_id"]
+            for r in sorted(run(folder / str(n), task, samples=n), key=lambda r: r.cell.sample)
+        ]
         for n in (2, 5)
     )
     assert few == all_[:2]
@@ -84,18 +87,18 @@ def test_a_few_samples_are_the_first_of_all(folder: Path) -> None:
 def test_a_prompt_that_is_too_long_is_cut_failed_or_left_out_and_never_looks_whole(folder: Path, fit: str) -> None:
     task = {"name": "longbench_dataset", "dataset": "hotpotqa", "data": str(folder), "fit": fit}
     records = run(folder, task, lengths="1k")
-    long = [r for r in records if int(r.labels["words"]) > 950]
+    long = [r for r in records if int(r.question.labels["words"]) > 950]
     assert len(long) == 3
     for record in long:
         if fit == "middle":
-            assert record.labels["fit"] == "middle"
-            assert record.prompt_tokens <= 1024 - 32 < record.prompt_tokens + int(record.labels["tokens_cut"])
+            assert record.question.labels["fit"] == "middle"
+            assert record.prompt_tokens <= 1024 - 32 < record.prompt_tokens + int(record.question.labels["tokens_cut"])
             assert record.score is not None
         else:
             assert isinstance(record.outcome, Failure)
             assert record.outcome.why == ("context_length" if fit == "refuse" else "left_out")
             assert record.score is None
-    assert all("fit" not in r.labels and r.score == 1.0 for r in records if r not in long)
+    assert all("fit" not in r.question.labels and r.score == 1.0 for r in records if r not in long)
 
 
 def test_a_run_without_the_samples_left_out_is_complete(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -120,7 +123,7 @@ def test_the_middle_is_cut_so_that_both_ends_are_as_long(folder: Path, tokenizer
     def document(length: int, sample: int) -> Document:
         return task.document([Cell("t", length, None, sample)], seed=0, fitter=fitter)
 
-    sample = next(n for n in range(5) if document(100_000, n).probes[0].labels["words"] == "1800")
+    sample = next(n for n in range(5) if document(100_000, n).probes[0].question.labels["words"] == "1800")
     whole, cut = document(100_000, sample), document(1024, sample)
     text, shorter = whole.prompt_text(whole.probes[0]), cut.prompt_text(cut.probes[0])
     assert 1024 - 32 - 2 <= cut.probes[0].prompt_tokens <= 1024 - 32
@@ -199,15 +202,15 @@ def test_longbench_v2_is_scored_by_its_letter_and_divided_as_published(tmp_path:
         [Cell("v2", 4096, None, 0)], seed=0, fitter=Fitter(WhitespaceTokenizer(), completion_frame())
     )
     [probe] = document.probes
-    letter = probe.targets[0]
+    letter = probe.question.targets[0]
 
     def score(text: str, scorer: str = "longbench_v2") -> float:
-        return registry.scorer(scorer).score(probe, Completion(text)).value
+        return registry.scorer(scorer).score(probe.question, Completion(text)).value
 
     assert score(f"**The correct answer is ({letter})**") == 1.0
     assert score("The correct answer is (X)") == score("I do not know") == 0.0
     assert score("I do not know", "longbench_v2.compensated") == 0.25
-    assert probe.labels["difficulty"] in ("easy", "hard")
+    assert probe.question.labels["difficulty"] in ("easy", "hard")
     rows[3]["answer"] = "E"
     path.with_name("broken.json").write_text(json.dumps(rows))
     with pytest.raises(SourceError, match="'E'") as caught:
@@ -244,7 +247,7 @@ def test_infinitebench_asks_in_the_order_of_its_families(tmp_path: Path, family:
         assert bool(opening and prompt.endswith(opening)) == (name in OPENED[family]), name
         if name in ("longbook_choice_eng", "code_debug"):
             assert "B. Bo" in prompt
-            assert json.loads(draft.questions[0].labels["reference"]) == ["Ann", "A"]
+            assert draft.questions[0].reference == ["Ann", "A"]
         assert draft.questions[0].allowance == INFINITEBENCH[name].new_tokens
 
 
@@ -415,4 +418,4 @@ def test_every_number_of_a_sum_has_its_operator_and_no_number_of_a_list_is_cut(t
         else:
             assert re.fullmatch(r"[+-] \d+(?: [+-] \d+)*", body)
             steps = [int(sign + number) for sign, number in re.findall(r"([+-]) (\d+)", body)]
-            assert probe.targets == tuple(str(total) for total in accumulate(steps))
+            assert probe.question.targets == tuple(str(total) for total in accumulate(steps))

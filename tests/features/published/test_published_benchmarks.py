@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from leadline.core.types import Question
+
 pytest.importorskip("jieba")
 
 from leadline.core.errors import SourceError, UnknownName
 from leadline.core.records import Completion
-from leadline.core.types import Cell
 from leadline.features.published import chinese
 from leadline.features.published import longbench_scorers as longbench
 from leadline.features.published.benchmark_files import INFINITEBENCH, LONGBENCH, open_longbench
@@ -25,7 +26,6 @@ from leadline.features.published.chinese import chinese_words
 from leadline.features.published.grade import grade_published
 from leadline.features.published.prediction_files import Benchmark, read_prediction_files
 from leadline.features.published.results import read_printed_table
-from leadline.run.recording import bare_probe
 from leadline.scorers.overlap import (
     common_length,
     common_subsequence,
@@ -77,9 +77,8 @@ def test_googles_rouge_l_on_the_same_texts_is_as_measured_with_its_package(
     file = golden("longbench") / "pred" / model / f"{task}.jsonl"
     scores = []
     for answer in read_prediction_files("longbench", [file]).answers:
-        cell = Cell(task, 0, None, 0)
-        probe = bare_probe(cell, "", answer.reference, "any", labels={"dataset": task})
-        scores.append(longbench.GOOGLE.score(probe, Completion(answer.prediction)).value)
+        question = Question("", targets=tuple(answer.reference), match="any", dataset=task)
+        scores.append(longbench.GOOGLE.score(question, Completion(answer.prediction)).value)
     assert round(100 * sum(scores) / len(scores), 2) == rouge_l
 
 

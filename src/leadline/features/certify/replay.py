@@ -61,7 +61,7 @@ def write_failures(found: Certification, folder: Path) -> list[Path]:
             texts = tuple(_answer(side[key]) for side in (old, new))
             prompt = LostPrompt(
                 spec=spec, cell=key, prompt_digest=document.prompt_digest(probe), prompt=document.prompt_text(probe),
-                ids=tuple(document.prompt_ids(probe).tolist()), targets=old[key].targets,
+                ids=tuple(document.prompt_ids(probe).tolist()), targets=old[key].question.targets,
                 base_model=found.base.model, candidate_model=found.candidate.model,
                 base_answer=texts[0], candidate_answer=texts[1], base_score=old[key].score or 0.0,
                 candidate_score=new[key].score or 0.0, first_difference=_first_difference(*texts),

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from leadline.core.contracts import Model
-from leadline.core.drafts import Draft, Question
+from leadline.core.drafts import Draft, DraftQuestion
 from leadline.core.records import Completion, Failure
 from leadline.core.types import Cell, Document, Probe
 from leadline.models.openai.provider import Exchange, OpenAIModel
@@ -178,7 +178,7 @@ class Examiner:
 
     def _ask_in_process(self, text: str, prefix: str, max_tokens: int) -> CheckReply | Failure:
         cell = Cell("doctor", 1 << 40, None, zlib.crc32(f"{text}{prefix}".encode()))
-        question = Question(cell, "", prefix, (), max_tokens, (), fixed_allowance=True, family="needle")
+        question = DraftQuestion("", prefix, allowance=max_tokens, cell=cell, fixed_allowance=True, family="needle")
         document = self.fitter.fit(Draft(f"doctor/{cell.sample}", "doctor", text, None, (), (question,)))
         return self.ask_probe(document, document.probes[0])
 

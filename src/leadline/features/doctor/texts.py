@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from leadline.core.drafts import Draft, Fact, Question
+from leadline.core.drafts import Draft, DraftQuestion, Fact
 from leadline.core.types import Cell, Document, Probe
 from leadline.features.doctor.examiner import Examiner
 from leadline.text.sources import open_source
@@ -69,7 +69,7 @@ class DoorCodes:
         return self.text(place).rpartition(QUESTION.format(place=place))[0] + UNRELATED
 
     def prefix(self, place: str) -> str:
-        return self.probe(place).answer_prefix if self.document.frame.prefill else ""
+        return self.probe(place).question.answer_prefix if self.document.frame.prefill else ""
 
 
 def plant(examiner: Examiner, length: int) -> DoorCodes:
@@ -82,7 +82,7 @@ def plant(examiner: Examiner, length: int) -> DoorCodes:
         for place, cell in zip(PLACES, cells, strict=True)
     )
     questions = tuple(
-        Question(
+        DraftQuestion(
             cell=cell,
             text=QUESTION.format(place=place),
             answer_prefix=PREFIX.format(place=place),

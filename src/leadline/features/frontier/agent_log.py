@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, model_validator
 
 from leadline.core.contracts import Source
-from leadline.core.drafts import Draft, Fact, Question
+from leadline.core.drafts import Draft, DraftQuestion, Fact
 from leadline.core.seeds import Split, rng
 from leadline.core.types import Cell, Reading
 from leadline.tasks.placement import fact_depths
@@ -157,9 +157,9 @@ class AgentLog(WordedTask):
         ]
         return facts if self.ask == "first" else facts[::-1]  # of several at one depth, the one asked for is the last
 
-    def _ask(self, cell: Cell, job: LoggedJob, everything: Sequence[str]) -> Question:
+    def _ask(self, cell: Cell, job: LoggedJob, everything: Sequence[str]) -> DraftQuestion:
         target, *others = job.failed
-        return Question(
+        return DraftQuestion(
             cell=cell,
             text=self.fill("question", job=job.name),
             answer_prefix=self.fill("prefix", job=job.name),

@@ -16,7 +16,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from leadline.core.contracts import Placement
-from leadline.core.drafts import Draft, Fact, Question
+from leadline.core.drafts import Draft, DraftQuestion, Fact
 from leadline.core.errors import UsageError
 from leadline.core.seeds import rng, seed_of
 from leadline.core.types import Cell, Reading
@@ -139,7 +139,7 @@ class Aggregate(WordedTask):
             filler=records,
             facts=tuple(facts),
             questions=tuple(questions),
-            one_end=True,
+            shared_end=True,
         )
 
     def _plant(
@@ -188,13 +188,15 @@ class Aggregate(WordedTask):
         asked.add((cell.length, made.key))
         return made
 
-    def _ask(self, cell: Cell, question: _CountQuestion, counted: CountedRecords, facts: tuple[str, ...]) -> Question:
+    def _ask(
+        self, cell: Cell, question: _CountQuestion, counted: CountedRecords, facts: tuple[str, ...]
+    ) -> DraftQuestion:
         text = self.fill(question.part, **question.named)
-        return Question(
+        return DraftQuestion(
             cell=cell,
             text=text + self.fill("form", what=WHAT.get(question.operation, "the number")),
             answer_prefix="",
-            targets=lambda sent: question.truth(counted.read(sent)),
+            count_targets=lambda sent: question.truth(counted.read(sent)),
             allowance=self.answer_tokens,
             scorers=SCORERS,
             facts=facts,

@@ -14,24 +14,24 @@ from collections import Counter
 from collections.abc import Sequence
 
 from leadline.core.records import Score
-from leadline.core.types import Probe
+from leadline.core.types import Question
 from leadline.scorers.match import RuleScorer
 from leadline.scorers.overlap import common_length
 
 
-def _copy_exact(probe: Probe, answer: str) -> Score:
-    wanted, given = _words(probe.targets[0]), _words(answer)
+def _copy_exact(question: Question, answer: str) -> Score:
+    wanted, given = _words(question.targets[0]), _words(answer)
     return Score(float(wanted == given), _shown(given), _difference(wanted, given))
 
 
-def _copy_edit(probe: Probe, answer: str) -> Score:
-    wanted, given = _words(probe.targets[0]), _words(answer)
+def _copy_edit(question: Question, answer: str) -> Score:
+    wanted, given = _words(question.targets[0]), _words(answer)
     common = common_length(wanted, given) if given else 0
     return Score(2 * common / (len(wanted) + len(given)), _shown(given))
 
 
-def _copy_place(probe: Probe, answer: str) -> Score:
-    wanted = _words(probe.targets[0])
+def _copy_place(question: Question, answer: str) -> Score:
+    wanted = _words(question.targets[0])
     place, there = _odd_places(wanted, wanted), _odd_places(wanted, _words(answer))
     return Score(float(bool(place) and place == there), ", ".join(str(n + 1) for n in there[:4]))
 

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from leadline.core.drafts import Draft, Fact, PieceBank, Question
+from leadline.core.drafts import Draft, DraftQuestion, Fact, PieceBank
 from leadline.core.seeds import digest, of_split, rng
 from leadline.core.types import Cell, Reading
 from leadline.tasks.placement import fact_depths
@@ -60,11 +60,11 @@ class CopyWords(WordedTask):
             filler=TextFiller(_repeated(word), 0, repeat=True),
             facts=(fact,),
             questions=(
-                Question(
+                DraftQuestion(
                     cell=cell,
                     text=self.fill("question"),
                     answer_prefix=self.fill("prefix"),
-                    targets=lambda text: (text.strip(),),
+                    count_targets=lambda text: (text.strip(),),
                     allowance=(cell.length + 1) // 2,
                     scorers=("copy.exact", "copy.edit", "copy.place"),
                     facts=(fact.id,),

@@ -54,7 +54,9 @@ def _bank(size: int, kind: NodeNames, split: Split) -> _EdgeBank:
     pieces = [*(f"{n} ->" for n in names), *(f" {n}\n" for n in names), PAD]
     closes = (*(False for _ in names), *(True for _ in names), True)
     digest = digest_text("\n".join(pieces))
-    return _EdgeBank(PieceBank(f"edges of {kind}", digest, pieces, contiguous=False, closes=closes, ending="\n"), names)
+    return _EdgeBank(
+        PieceBank(f"edges of {kind}", digest, pieces, contiguous=False, ends_sentence=closes, ending="\n"), names
+    )
 
 
 @cache

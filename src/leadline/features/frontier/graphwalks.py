@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from leadline.core.drafts import Draft, Fact, Question
+from leadline.core.drafts import Draft, DraftQuestion, Fact
 from leadline.core.errors import UsageError
 from leadline.core.seeds import rng, seed_of
 from leadline.core.types import Cell, Mistakes, Reading
@@ -128,21 +128,21 @@ class GraphWalks(WordedTask):
             filler=edges,
             facts=(fact for place in places.values() for fact in place.facts),
             questions=tuple(questions),
-            one_end=True,
+            shared_end=True,
         )
 
-    def _ask(self, cell: Cell, place: _Surroundings, graph: WalkedGraph) -> Question:
+    def _ask(self, cell: Cell, place: _Surroundings, graph: WalkedGraph) -> DraftQuestion:
         operation, hops = self.asked[cell.sample % len(self.asked)]
         is_empty = rng("empty", *cell.coordinates).random() < self.empty
         node, decisive = place.find(operation, hops, is_empty=is_empty)
         part = "one_step" if operation == "bfs" and hops == 1 else operation
         name_characters = 2 + (HEX_DIGITS if self.names == "hex" else 6)
         allowance = answer_allowance(REASONING_TOKENS, self.answer_size * name_characters + REASONING_TOKENS)
-        return Question(
+        return DraftQuestion(
             cell=cell,
             text=self.fill(part, node=node, hops=hops) + self.fill("form"),
             answer_prefix="",
-            targets=partial(_targets, graph, operation, node, hops),
+            count_targets=partial(_targets, graph, operation, node, hops),
             allowance=self.answer_tokens or allowance,
             scorers=GRAPHWALKS_SCORERS,
             facts=decisive,
@@ -153,7 +153,7 @@ class GraphWalks(WordedTask):
             },
             family="walks",
             answer_form=FINAL_ANSWER,
-            mistakes=partial(_mistakes, graph, operation, node, hops),
+            count_mistakes=partial(_mistakes, graph, operation, node, hops),
         )
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from leadline.core.drafts import Draft, Fact, PieceBank, Question, SegmentSize
+from leadline.core.drafts import Draft, DraftQuestion, Fact, PieceBank, SegmentSize
 from leadline.core.errors import UsageError
 from leadline.core.seeds import Split, bulk_rng, digest_text, of_split, rng, seed_of
 from leadline.core.types import Cell, Reading
@@ -88,7 +88,7 @@ class Ladder(WordedTask):
             filler=pile,
             facts=(one.fact for one in planted),
             questions=(self._ask(one, planted) for one in planted),
-            one_end=True,
+            shared_end=True,
         )
 
     def _plant(self, cell: Cell, key: str, seed: int) -> _Planted:
@@ -97,12 +97,12 @@ class Ladder(WordedTask):
         [depth] = fact_depths(cell, 0.0, 1, draw)
         return _Planted(cell, key, solved, Fact(f"{cell.key}#0", f"Question {key}: {solved.text}", depth, cell.length))
 
-    def _ask(self, one: _Planted, planted: Sequence[_Planted]) -> Question:
+    def _ask(self, one: _Planted, planted: Sequence[_Planted]) -> DraftQuestion:
         step, solved = self.steps[one.cell.sample % len(self.steps)], one.solved
         copies = step == "retrieve"
         others = tuple(o.solved.text if copies else o.solved.answer for o in planted if o is not one)
         mistakes = {OTHER_QUESTION: others} if copies else {SOLVED_WRONG: solved.wrong, OTHER_QUESTION: others}
-        return Question(
+        return DraftQuestion(
             cell=one.cell,
             text=self.fill(step, **({"text": solved.text} if step == "solve" else {"key": one.key})),
             answer_prefix="",
@@ -169,7 +169,9 @@ def _bank(keys: int, split: Split) -> _LadderBank:
     ends = np.cumsum([len(column) for column in columns]).tolist()
     ranges = tuple(zip([0, *ends[:-1]], ends, strict=True))
     closes = tuple(piece.endswith("\n") for piece in pieces)
-    bank = PieceBank("questions", digest_text("".join(pieces)), pieces, contiguous=False, closes=closes, ending="\n")
+    bank = PieceBank(
+        "questions", digest_text("".join(pieces)), pieces, contiguous=False, ends_sentence=closes, ending="\n"
+    )
     return _LadderBank(bank, names, ranges)
 
 

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from leadline.core.drafts import Draft, Fact, Question
+from leadline.core.drafts import Draft, DraftQuestion, Fact
 from leadline.core.errors import UsageError
 from leadline.core.seeds import Split, rng, seed_of
 from leadline.core.turns import ASSISTANT, USER, closes, opens
@@ -100,7 +100,7 @@ class Mrcr(RetrievalTask):
 
     def _ask(
         self, group: _Group, item: _Item, items: ItemBank, groups: Sequence[_Group], taken: _Taken, seed: int
-    ) -> Question:
+    ) -> DraftQuestion:
         cell, number = item.cell, group.items.index(item)
         assert cell is not None
         draw = rng(seed, "mrcr question", *cell.coordinates)
@@ -112,7 +112,7 @@ class Mrcr(RetrievalTask):
         others = tuple(f"{code} {text}" for n, text in enumerate(group.texts) if n != number)
         elsewhere = tuple(text for other in groups if other is not group for text in other.texts)
         target = f"{code} {group.texts[number]}"
-        return Question(
+        return DraftQuestion(
             cell=cell,
             text=opens(USER, ASSISTANT)
             + self.fill(
@@ -126,10 +126,11 @@ class Mrcr(RetrievalTask):
             facts=(f"{group.name}.{number}",),
             distractors=elsewhere,
             mistakes={WRONG_ORDINAL: others} if others else {},
-            labels={"needles": str(self.needles), "ordinal": str(ordinal + 1), "kind": items.kinds[pair.kind]},
+            labels={"needles": str(self.needles), "kind": items.kinds[pair.kind]},
+            ordinal=ordinal + 1,
             family="mrcr",
             answer_form="{answer}",
-            opening=code,
+            code_word=code,
             absent=absent or None,
         )  # fmt: skip
 

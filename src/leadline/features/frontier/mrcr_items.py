@@ -173,7 +173,7 @@ def item_bank(split: Split) -> ItemBank:
     pieces = [piece for block in blocks for piece in block]
     bank = PieceBank(
         f"invented items ({split})", digest(pieces), pieces, contiguous=False,
-        closes=[piece.endswith(answered) for piece in pieces],
+        ends_sentence=[piece.endswith(answered) for piece in pieces],
     )  # fmt: skip
     starts = Blocks(*accumulate(map(len, blocks)))
     return ItemBank(bank, kinds, topics, variants, beginnings, ends, starts)
@@ -245,7 +245,7 @@ class ItemExchanges:
             rest = room.tokens - (int(reach[whole - 1]) if whole else 0)
             if rest == 0:
                 return whole, np.empty(0, np.int64)
-            draw = bulk_rng(self.seed, "tail", number, whole, room.again)
+            draw = bulk_rng(self.seed, "tail", number, whole, room.retry)
             tail = self._item(rows[whole, :2], rest, counts, draw)
             tail = self._small_talk(rest, counts, draw) if tail is None else tail
             if tail is not None:

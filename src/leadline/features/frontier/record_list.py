@@ -151,7 +151,7 @@ def _bank(split: Split, given: bool) -> _RecordBank:
     pieces = [*dates, *(f"{user} |" for user in users), *ends, PAD]
     closes = tuple(piece.endswith("\n") for piece in pieces)
     name = f"records with topics {'given' if given else 'to be inferred'}"
-    bank = PieceBank(name, digest_text("\n".join(pieces)), pieces, contiguous=False, closes=closes, ending="\n")
+    bank = PieceBank(name, digest_text("\n".join(pieces)), pieces, contiguous=False, ends_sentence=closes, ending="\n")
     starts = np.cumsum([0, *(len(texts) for texts in MESSAGES.values())])
     return _RecordBank(bank, len(dates), users, tuple(starts.tolist()))
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from leadline.core.records import Score
-from leadline.core.types import Probe
+from leadline.core.types import Question
 from leadline.scorers.match import RuleScorer
 from leadline.scorers.normalise import bare, whole_number
 
@@ -55,14 +55,14 @@ def partial_credit(answer: str, gold: str) -> float:
     return float(CREDIT ** min(abs(right - given), 1000))
 
 
-def _count(probe: Probe, answer: str) -> Score:
-    best = max((partial_credit(answer, target) for target in probe.targets), default=0.0)
+def _count(question: Question, answer: str) -> Score:
+    best = max((partial_credit(answer, target) for target in question.targets), default=0.0)
     return Score(best, answer=counted_answer(answer)[:200])
 
 
-def _exact_count(probe: Probe, answer: str) -> Score:
+def _exact_count(question: Question, answer: str) -> Score:
     said = bare(answer.rstrip().rpartition("\n")[2].rpartition(":")[2])
-    return Score(float(bool(said) and any(said == bare(target) for target in probe.targets)), answer=said[:200])
+    return Score(float(bool(said) and any(said == bare(target) for target in question.targets)), answer=said[:200])
 
 
 AGGREGATE = RuleScorer("aggregate", _count)
@@ -106,21 +106,21 @@ def final_answer(answer: str) -> str:
     return bare(found[-1] if found else answer.rstrip().rpartition("\n")[2])
 
 
-def _is_copy(probe: Probe) -> bool:
-    return probe.labels.get("operation") == "retrieve"
+def _is_copy(question: Question) -> bool:
+    return not question.answer_form  # the steps that are solved ask for a form
 
 
-def _ladder_step(probe: Probe, answer: str) -> Score:
-    if _is_copy(probe):
-        return Score(copy_score(answer, probe.targets), answer=answer.strip()[:200])
+def _ladder_step(question: Question, answer: str) -> Score:
+    if _is_copy(question):
+        return Score(copy_score(answer, question.targets), answer=answer.strip()[:200])
     said = final_answer(answer)
-    return Score(float(said == bare(probe.targets[0])), answer=said[:200])
+    return Score(float(said == bare(question.targets[0])), answer=said[:200])
 
 
-def _exact_ladder_step(probe: Probe, answer: str) -> Score:
+def _exact_ladder_step(question: Question, answer: str) -> Score:
     text = answer.rstrip()
-    said = bare(text) if _is_copy(probe) else bare(text.rpartition("\n")[2].rpartition(":")[2])
-    return Score(float(said == bare(probe.targets[0])), answer=said[:200])
+    said = bare(text) if _is_copy(question) else bare(text.rpartition("\n")[2].rpartition(":")[2])
+    return Score(float(said == bare(question.targets[0])), answer=said[:200])
 
 
 LADDER = RuleScorer("ladder", _ladder_step)

@@ -17,7 +17,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from leadline.core.contracts import Source
-from leadline.core.drafts import Draft, Fact, Question
+from leadline.core.drafts import Draft, DraftQuestion, Fact
 from leadline.core.errors import UsageError
 from leadline.core.seeds import Split, of_split, rng
 from leadline.core.types import Cell, Reading
@@ -110,7 +110,7 @@ class Worlds(RetrievalTask):
             filler=stretch_of(self._source(), cluster, seed, tokens=max(c.length for c in cells)),
             facts=(fact for one in told.values() for fact in one.facts),
             questions=tuple(questions),
-            one_end=True,
+            shared_end=True,
         )
 
     def _tell(self, cells: Sequence[Cell], cast: _Cast, seed: int, first: int, number: int) -> _ToldStory:
@@ -130,7 +130,7 @@ class Worlds(RetrievalTask):
         )
         return _ToldStory(story, facts)
 
-    def _ask(self, cell: Cell, told: _ToldStory, cast: _Cast, seed: int) -> Question:
+    def _ask(self, cell: Cell, told: _ToldStory, cast: _Cast, seed: int) -> DraftQuestion:
         asked = self.ask[cell.sample % len(self.ask)]
         answer = told.story.answer(asked, rng(seed, "question", *cell.coordinates))
         assert answer is not None  # make_story sees to it
@@ -139,7 +139,7 @@ class Worlds(RetrievalTask):
         if is_absent:  # somebody or something that the text never mentions
             unknown = {"person": cast.people(1)[0], "thing": cast.things(1)[0]}
             named = {k: unknown.get(k, v) for k, v in named.items()}
-        return Question(
+        return DraftQuestion(
             cell=cell,
             text=self.fill(asked, **named),
             answer_prefix=self.fill("prefix"),
@@ -148,7 +148,8 @@ class Worlds(RetrievalTask):
             scorers=SCORERS,
             facts=tuple(told.facts[n].id for n in sorted(set(answer.needed))),
             distractors=others,
-            labels={"operation": OPERATION[asked], "choices": ",".join(dict.fromkeys((*answer.targets, *others)))},
+            labels={"operation": OPERATION[asked]},
+            choices=tuple(dict.fromkeys((*answer.targets, *others))),
             family="worlds",
             mistakes={STALE: answer.stale} if answer.stale else {},
             absent=is_absent or None,

@@ -22,13 +22,13 @@ import numpy as np
 
 from leadline.core import registry
 from leadline.core.contracts import Model, Remote
-from leadline.core.drafts import Draft, Question
+from leadline.core.drafts import Draft, DraftQuestion
 from leadline.core.errors import Interrupted, JudgeRefused, RunStopped, TokenizerError, UsageError
 from leadline.core.records import Completion, Failure, Outcome
 from leadline.core.secrets import holds_secret, redact, redact_used
 from leadline.core.seeds import digest
 from leadline.core.spec import Limits, Spec, TaskSpec
-from leadline.core.types import Cell, Document, Probe
+from leadline.core.types import Cell, Document, Probe, Question
 from leadline.features.judges.admission import FLOOR, KNOWN_CASE, families
 from leadline.features.judges.correction import KnownCase, known_cases
 from leadline.features.judges.payments import JudgePayments, estimated_tokens, judge_tariffs
@@ -74,11 +74,10 @@ def judge_run(
     limits: Limits | None = None,
     listen: Listener = ignore,
     stop: Stop | None = None,
-    trust: bool = False,
 ) -> JudgeResult:
     """Grades every answer of the run with every judge. Raises JudgeRefused for a judge that may not grade. The listener
-    hears how far each is, and what the user should know; `stop` ends it from another thread. Python files that the run
-    folder names are imported only with `trust`, unless a judge is one of them."""
+    hears how far each is, and what the user should know; `stop` ends it from another thread. No task or model of the
+    run is opened: the records have all that a judge is shown."""
     folder = Path(folder)
     manifest, rules = read_manifest(folder), load_rubric(rubric)
     tested = (str(manifest.spec["model"]), str(manifest.model.get("name", "")))
@@ -90,7 +89,7 @@ def judge_run(
     with VerdictWriter(folder) as writer:
         if tariffs:
             save_prices(folder, tariffs)
-        answers = AnswersToJudge(folder, manifest, rules, result, named=judges, trust=trust)
+        answers = AnswersToJudge(folder, manifest, rules, result)
         for number, name in enumerate(judges):
             with _opened(name, limits) as judge:
                 own = _check_family((name, judge.model.card.name), tested, allowed=own_family)
@@ -111,11 +110,6 @@ def judge_run(
 
 def _notes_on(result: JudgeResult) -> Iterator[str]:
     yield from result.notes
-    if result.without_surroundings:
-        yield (
-            f"{result.without_surroundings:,} samples were judged with their evidence alone: the text around it needs "
-            "the tested model's tokenizer as a file"
-        )
     if result.not_gradable:
         yield f"{result.not_gradable:,} answers have no targets, so this rubric cannot grade them"
 
@@ -193,7 +187,7 @@ def _apply_rules(answers: AnswersToJudge, writer: VerdictWriter, result: JudgeRe
     rubric = answers.rubric
     for record, rule, value in answers.decide():
         answer = answer_digest(record)
-        key = _key(record.cell, record.question, record.targets, answer, rubric, RULE)
+        key = _key(record.cell, record.question.text, record.question.targets, answer, rubric, RULE)
         result.by_rule += 1
         if not writer.is_done(key):
             writer.append(
@@ -340,7 +334,7 @@ class _Grader:
         if not self._is_remote:  # a simulated judge starts from the probe's target
             expected = plain_answers(sample, prompt.items, request.expected)
             target = json.dumps({"id": prompt.code, "reason": "by its words", **expected})
-            probe = replace(probe, targets=(target,))
+            probe = replace(probe, question=msgspec.structs.replace(probe.question, targets=(target,)))
         asked = self._retrier.ask(document, [probe])
         return asked[0] if asked else None
 
@@ -348,16 +342,15 @@ class _Grader:
         """The prompt as a document with one probe. For a server nothing is tokenized: it counts itself."""
         model = self._judge.model
         if not self._is_remote:
-            question = Question(
+            question = DraftQuestion(
                 cell=cell, text=prompt.sample, answer_prefix="", targets=(), allowance=ALLOWANCE, scorers=()
             )
             document = self._fitter.fit(Draft(KNOWN_CASE, KNOWN_CASE, prompt.head, None, (), (question,)))
             return document, document.probes[0]
         text, nothing = model.frame.before + prompt.head, np.zeros(0, np.int32)
         probe = Probe(
-            cell=cell, cut=0, cut_characters=len(text), tail=prompt.sample, closing_ids=nothing, prompt_tokens=0,
-            question=prompt.sample, answer_prefix="", targets=(), distractors=(), facts=(), allowance=ALLOWANCE,
-            scorers=(),
+            cell=cell, question=Question(prompt.sample, allowance=ALLOWANCE), cut=0, cut_characters=len(text),
+            user_suffix=prompt.sample, suffix_ids=nothing, prompt_tokens=0,
         )  # fmt: skip
         return Document(cell.key, cell.key, model.frame, text, nothing, 0, 0, (), (probe,)), probe
 

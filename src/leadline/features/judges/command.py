@@ -15,7 +15,6 @@ from leadline.console.output import (
     BudgetOption,
     PricesOption,
     TierOption,
-    TrustOption,
     echo,
     price_file,
     print_json,
@@ -81,7 +80,6 @@ def judge(
     prices: PricesOption = None,
     tier: TierOption = None,
     budget: BudgetOption = None,
-    trust: TrustOption = False,
     port: Annotated[int, typer.Option(min=0, max=65535, help="With --page: the port; 0 is any free port.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
@@ -111,10 +109,9 @@ def judge(
                 floor=floor,
                 limits=limits,
                 listen=listener,
-                trust=trust,
             )
     if label is not None or page:
-        _label(run, rubric, label, page=page, port=port, trust=trust)
+        _label(run, rubric, label, page=page, port=port)
     read_manifest(run)  # raises if the folder is not a run
     judged = read_judged(run, labels) if (run / VERDICTS).exists() else []
     if not judged:
@@ -139,7 +136,7 @@ def judge(
 # --- labels
 
 
-def _label(folder: Path, rubric: str, count: int | None, *, page: bool, port: int, trust: bool) -> None:
+def _label(folder: Path, rubric: str, count: int | None, *, page: bool, port: int) -> None:
     """Writes the drawn samples to labels.csv; what is labelled there stays. Then serves the page, if asked for."""
     path, asked = folder / LABELS, load_rubric(rubric)
     judged = next((one for one in read_judged(folder) if one.rubric == asked.title), None)
@@ -147,7 +144,7 @@ def _label(folder: Path, rubric: str, count: int | None, *, page: bool, port: in
         warn(f"rules decided all {judged.answers:,} answers: there is nothing for a judge to label")
         return
     if count is not None:
-        written = write_label_draw(folder, asked, count, trust=trust)
+        written = write_label_draw(folder, asked, count)
         say(f"{written:,} answers to label in {path}: fill the column `label` with yes, no or partial")
     elif not path.exists():
         raise UsageError("no answers were drawn yet", where="--page", fix="add --label 40")

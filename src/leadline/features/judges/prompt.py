@@ -27,8 +27,6 @@ from leadline.scorers.normalise import bare
 from leadline.text.chat import TAGS, split_thinking
 
 REASON_CHARACTERS = 1000
-AROUND_CHARACTERS = 200
-"""Text of the document on either side of a piece of evidence."""
 ALLOWANCE = 400
 """Tokens of a reply."""
 REPLY_CHARACTERS = 20_000
@@ -86,7 +84,8 @@ def answer_text(record: Record) -> str:
     """The answer as a reader sees it: without thinking, after the beginning that was given to the model."""
     assert isinstance(record.outcome, Completion)
     text = without_thinking(record.outcome.text)
-    return f"{record.answer_prefix.strip()} {text.strip()}" if record.answer_prefix.strip() else text.strip()
+    prefix = record.question.answer_prefix.strip()
+    return f"{prefix} {text.strip()}" if prefix else text.strip()
 
 
 def without_thinking(text: str) -> str:
@@ -97,19 +96,6 @@ def without_thinking(text: str) -> str:
         if opened:
             rest = before + (after.partition(end)[2] if end in after else "")
     return rest
-
-
-def evidence_in(text: str, fact: str, start: int = 0) -> str:
-    """The fact with some text around it, cut at word ends; the fact alone where the text does not have it."""
-    at = text.find(fact, start)
-    if at < 0:
-        return fact.strip()
-    before = text[max(start, at - AROUND_CHARACTERS) : at]
-    after = text[at + len(fact) : at + len(fact) + AROUND_CHARACTERS]
-    before = before[before.find(" ") + 1 :] if at - AROUND_CHARACTERS > start else before
-    if at + len(fact) + AROUND_CHARACTERS < len(text) and " " in after:
-        after = after[: after.rfind(" ")]
-    return f"{before}{fact}{after}".strip()
 
 
 # --- the prompt
@@ -265,7 +251,7 @@ class RuleVerdict:
     value: float
 
 
-def decide(record: Record, match: Match) -> RuleVerdict | None:
+def decide(record: Record) -> RuleVerdict | None:
     """What a rule says about an answer; None where it takes a judge."""
     assert isinstance(record.outcome, Completion)
     if not answer_text(record).strip() or record.failure_class == "empty":
@@ -274,7 +260,7 @@ def decide(record: Record, match: Match) -> RuleVerdict | None:
         return RuleVerdict("refused", 0.0)
     if record.failure_class == "cut_off":
         return RuleVerdict("cut off", 0.0)
-    if is_exact(record.targets, record.outcome.text, match):
+    if is_exact(record.question.targets, record.outcome.text, record.question.match):
         return RuleVerdict("exact match", 1.0)
     return None
 

@@ -153,7 +153,7 @@ def evaluator_marks(folder: Path, document: str, length: int) -> Marks:
 @cache
 def _marks(folder: Path) -> dict[tuple[str, int], Marks]:
     return {
-        (record.cluster, record.cell.length): record.outcome.marks
+        (record.cluster, record.cell.length): record.outcome.char_spans
         for record in read_records(folder)
         if isinstance(record.outcome, Measurement) and "key_tokens" in record.outcome.numbers
     }

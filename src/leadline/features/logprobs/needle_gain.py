@@ -12,6 +12,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+import msgspec
 import numpy as np
 from pydantic import Field
 
@@ -74,8 +75,9 @@ class NeedleGain(LogprobTask):
         probes = []
         for probe in document.probes:
             request = LogprobRequest((0,), _numbers_from(len(continuations)))
-            labels = {**probe.labels, UNIT: SHARE}
-            probes.append(dataclasses.replace(probe, scorers=self.metrics, labels=labels, logprobs=request))
+            labels = {**probe.question.labels, UNIT: SHARE}
+            question = msgspec.structs.replace(probe.question, scorers=self.metrics, labels=labels)
+            probes.append(dataclasses.replace(probe, question=question, logprobs=request))
             continuations += _continuations(document, probe, draft.head, fitter.tokenizer)
         passage = Passage(document.ids, tuple(continuations))
         return dataclasses.replace(document, probes=tuple(probes), passages=(passage,))
@@ -94,12 +96,12 @@ def _numbers_from(first: int) -> Callable[[Sequence[TokenNLL]], Measurement]:
 def _continuations(document: Document, probe: Probe, head: str, tokenizer: Tokenizer) -> list[Continuation]:
     """The value after the document, after no text, and after the fact alone."""
     frame = document.frame
-    answer = f" {probe.targets[0]}"
-    closing = probe.tail + frame.after + (probe.answer_prefix if frame.prefill else "")
+    answer = f" {probe.question.targets[0]}"
+    closing = probe.user_suffix + frame.after + (probe.question.answer_prefix if frame.prefill else "")
     _, answer_ids = _split(tokenizer, closing, answer)
     fact = document.planted(probe)[0].text
     return [
-        Continuation(probe.cut, np.concatenate([probe.closing_ids, answer_ids]), len(probe.closing_ids)),
+        Continuation(probe.cut, np.concatenate([probe.suffix_ids, answer_ids]), len(probe.suffix_ids)),
         _other_prompt(document, tokenizer, frame.before + head.rstrip() + closing, answer),
         _other_prompt(document, tokenizer, frame.before + head + fact + closing, answer),
     ]

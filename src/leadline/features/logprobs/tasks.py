@@ -18,7 +18,18 @@ from pydantic import Field, model_validator
 from leadline.core.contracts import DocumentFitter, LogprobTask, Origin
 from leadline.core.records import UNIT, Measurement
 from leadline.core.seeds import rng
-from leadline.core.types import Cell, Continuation, Document, Frame, LogprobRequest, Passage, Planted, Probe, TokenNLL
+from leadline.core.types import (
+    Cell,
+    Continuation,
+    Document,
+    Frame,
+    LogprobRequest,
+    Passage,
+    Planted,
+    Probe,
+    Question,
+    TokenNLL,
+)
 from leadline.features.logprobs.metrics import (
     Anchor,
     evaluator_marks,
@@ -281,17 +292,17 @@ class _Builder:
             cell=cell,
             cut=len(own.ids),
             cut_characters=len(self._plain.before) + len(own.text),
-            tail=self._task.separator + question,
-            closing_ids=own.own[start : start + asked],
+            user_suffix=self._task.separator + question,
+            suffix_ids=own.own[start : start + asked],
             prompt_tokens=len(own.ids) + asked,
-            question=question,
-            answer_prefix="",
-            targets=(own.words(start + asked, start + asked + answer),) if answer else (),
-            distractors=(),
-            facts=(cell.key,) if anchor else (),
-            allowance=answer,
-            scorers=self._task.metrics,
-            labels=labels,
+            question=Question(
+                question,
+                targets=(own.words(start + asked, start + asked + answer),) if answer else (),
+                facts=(cell.key,) if anchor else (),
+                allowance=answer,
+                scorers=self._task.metrics,
+                labels=labels,
+            ),
             body_tokens=own.tokens,
             logprobs=_combined(self._requests[cell.key]),
         )
@@ -306,7 +317,7 @@ def _combined(parts: Sequence[_PartialRequest]) -> LogprobRequest:
         each = [part.numbers(found) for part in parts]
         return Measurement(
             {name: number for one in each for name, number in one.numbers.items()},
-            tuple(mark for one in each for mark in one.marks),
+            tuple(mark for one in each for mark in one.char_spans),
         )
 
     return LogprobRequest(passages, numbers)

@@ -7,7 +7,6 @@ official wording. docs/longbench.md says what is the same as published and what 
 
 from __future__ import annotations
 
-import json
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,10 +15,10 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar
 from pydantic import Field
 
 from leadline.core.contracts import Origin, Task
-from leadline.core.drafts import Draft, Question
+from leadline.core.drafts import Draft, DraftQuestion
 from leadline.core.seeds import bulk_rng
 from leadline.core.spec import Suite
-from leadline.core.types import Cell
+from leadline.core.types import Cell, Reference
 from leadline.features.published.benchmark_files import (
     INFINITEBENCH,
     LETTERS,
@@ -98,7 +97,15 @@ class PublishedTask(PublishedSamples, WordedTask):
 
     @abstractmethod
     def label(self, sample: BenchmarkSample) -> dict[str, str]:
-        """Labels for the record: what scorers need, and what results are broken down by."""
+        """Labels for the record: what results are broken down by."""
+
+    @abstractmethod
+    def grading_dataset(self) -> str:
+        """The data set whose rule grades the answer."""
+
+    def reference(self, sample: BenchmarkSample) -> Reference | None:
+        """The gold answer as the file has it, where the rule needs more than the references as texts."""
+        return None
 
     def templated(self) -> bool:
         return True
@@ -109,7 +116,7 @@ class PublishedTask(PublishedSamples, WordedTask):
         instruction, question = self.ask(sample)
         return verbatim_draft(
             instruction + sample.context,
-            Question(
+            DraftQuestion(
                 cell=cell,
                 text=question,
                 answer_prefix="",
@@ -118,9 +125,12 @@ class PublishedTask(PublishedSamples, WordedTask):
                 scorers=self.scores(),
                 labels={"sample_id": sample.id, **self.label(sample)},
                 match="any",
+                dataset=self.grading_dataset(),
+                choices=tuple(sample.classes),
+                reference=self.reference(sample),
             ),
             text=sample.context,
-            overlong=self.fit,
+            on_overflow=self.fit,
             templated=self.templated(),
         )
 
@@ -160,7 +170,10 @@ class LongBenchV2(PublishedTask):
         return self.fill("instruction"), question.removeprefix("\n</text>") if self.no_context else question
 
     def label(self, sample: BenchmarkSample) -> dict[str, str]:
-        return {"dataset": "longbench-v2", **sample.groups, "bin": sample.groups["length"]}
+        return {**sample.groups, "bin": sample.groups["length"]}
+
+    def grading_dataset(self) -> str:
+        return "longbench-v2"
 
 
 # --- InfiniteBench --------------------------------------------------------------------------------
@@ -268,12 +281,18 @@ class InfiniteBench(PublishedTask):
         return self.fill("instruction", **given), self.fill("question", **given)
 
     def label(self, sample: BenchmarkSample) -> dict[str, str]:
-        reference = sample.label
+        return {}
+
+    def grading_dataset(self) -> str:
+        return self.dataset
+
+    def reference(self, sample: BenchmarkSample) -> Reference:
+        reference: Reference = sample.label
         if self.dataset in ("longbook_choice_eng", "code_debug") and sample.options:
             text = reference[0] if isinstance(reference, list) else reference
             if text in sample.options:  # the rule takes the option's text and its letter
                 reference = [text, LETTERS[sample.options.index(text)]]
-        return {"dataset": self.dataset, "reference": json.dumps(reference, ensure_ascii=False)}
+        return reference
 
 
 # --- suites ---------------------------------------------------------------------------------------

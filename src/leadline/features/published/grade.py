@@ -9,12 +9,11 @@ from itertools import groupby
 
 from leadline.core.errors import UnknownName
 from leadline.core.records import Completion
-from leadline.core.types import Cell, Match, Probe
+from leadline.core.types import Match, Question
 from leadline.features.published import infinitebench_scorers as infinitebench
 from leadline.features.published import longbench_scorers as longbench
 from leadline.features.published.benchmark_files import E_BINS, INFINITEBENCH, LONGBENCH
 from leadline.features.published.prediction_files import Benchmark, PublishedAnswer
-from leadline.run.recording import bare_probe
 from leadline.scorers.match import RULER_STRICT, RULER_V1
 from leadline.scorers.normalise import post_process
 from leadline.scorers.overlap import EditBackend
@@ -51,15 +50,15 @@ def grade(files: Iterable[RulerFile]) -> list[GradedTask]:
 
 
 def _graded(task: str, length: int | None, predictions: Sequence[Prediction]) -> GradedTask:
-    probes = [_probe(task, length, number, p) for number, p in enumerate(predictions)]
+    questions = [_question(task, prediction) for prediction in predictions]
     answers = [Completion(p.pred) for p in predictions]
     names = [str(number) for number in range(len(predictions))]  # every sample of RULER has its own document
-    published = [RULER_V1.score(p, a).value for p, a in zip(probes, answers, strict=True)]
-    strict = [RULER_STRICT.score(p, a).value for p, a in zip(probes, answers, strict=True)]
+    published = [RULER_V1.score(p, a).value for p, a in zip(questions, answers, strict=True)]
+    strict = [RULER_STRICT.score(p, a).value for p, a in zip(questions, answers, strict=True)]
     return GradedTask(
         task=task,
         length=length,
-        metric="string_match_part" if probes[0].match == "any" else "string_match_all",
+        metric="string_match_part" if questions[0].match == "any" else "string_match_all",
         score=round(sum(published) / len(published) * 100, 2),
         nulls=sum(not post_process(p.pred) for p in predictions),
         published=mean_interval(published, names),
@@ -67,11 +66,11 @@ def _graded(task: str, length: int | None, predictions: Sequence[Prediction]) ->
     )
 
 
-def _probe(task: str, length: int | None, number: int, prediction: Prediction) -> Probe:
+def _question(task: str, prediction: Prediction) -> Question:
     family = family_of_task(task)
-    question = split_question(prediction.input)[1].strip()
+    text = split_question(prediction.input)[1].strip()
     match: Match = "any" if family == "questions" else "all"
-    return bare_probe(Cell(task, length or 0, None, number), question, prediction.outputs, match, family=family)
+    return Question(text, targets=tuple(prediction.outputs), match=match, family=family)
 
 
 # --- LongBench, InfiniteBench, BABILong

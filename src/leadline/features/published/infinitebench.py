@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from leadline.core.drafts import Composer, Draft, Fact, Filler, PieceBank, Question, SegmentSize, Targets
+from leadline.core.drafts import Composer, Draft, DraftQuestion, Fact, Filler, PieceBank, SegmentSize
 from leadline.core.seeds import bulk_rng, digest, rng, seed_of
 from leadline.core.spec import Suite
 from leadline.core.types import Cell, Cluster
@@ -107,8 +107,9 @@ class Synthetic(WordedTask):
         cell: Cell,
         filler: Filler | Composer,
         facts: Sequence[Fact],
-        targets: Targets,
+        targets: tuple[str, ...] = (),
         *,
+        count_targets: Callable[[str], tuple[str, ...]] | None = None,
         allowance: int,
         needed: Sequence[Fact] | None = None,
         scorers: tuple[str, ...] = ("match.all", "infinitebench"),
@@ -121,15 +122,16 @@ class Synthetic(WordedTask):
             filler=filler,
             facts=tuple(facts),
             questions=(
-                Question(
+                DraftQuestion(
                     cell=cell,
                     text=self.fill("question", **asked),
                     answer_prefix=self.fill("prefix"),
                     targets=targets,
+                    count_targets=count_targets,
                     allowance=allowance,
                     scorers=scorers,
                     facts=tuple(fact.id for fact in (facts if needed is None else needed)),
-                    labels={"dataset": self.dataset},
+                    dataset=self.dataset,
                 ),
             ),
         )
@@ -215,7 +217,7 @@ class MathCalc(Synthetic):
             cell,
             RandomPieces(steps, _haystack(seed, self.cluster(cells))),
             (),
-            running_sums,
+            count_targets=running_sums,
             allowance=max(int(cell.length * self.answer_share), 1),
             scorers=("infinitebench",),
         )

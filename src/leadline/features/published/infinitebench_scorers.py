@@ -6,13 +6,12 @@ that label and gives 0 to 1.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from leadline.core.records import Score
-from leadline.core.types import Probe
+from leadline.core.types import Question
 from leadline.features.published.benchmark_files import INFINITEBENCH
 from leadline.features.published.longbench_scorers import dataset_of, normalise_chinese, normalise_english
 from leadline.scorers.match import RuleScorer
@@ -143,18 +142,16 @@ RULES: dict[str, Callable[[str, GoldLabel], float]] = {
 }  # fmt: skip
 
 
-def _official(probe: Probe, answer: str) -> Score:
-    """The rule of the sample's data set, which the record's labels name.
-
-    A published sample has its reference in the labels too; that of a generated one is its targets.
-    """
-    metric = dataset_of(probe, INFINITEBENCH).metric
-    if "reference" in probe.labels:
-        reference = json.loads(probe.labels["reference"])
+def _official(question: Question, answer: str) -> Score:
+    """The rule of the question's data set. The reference of a generated sample is its targets."""
+    metric = dataset_of(question, INFINITEBENCH).metric
+    reference: GoldLabel
+    if question.reference is not None:
+        reference = question.reference
     elif metric == "leading_run":
-        reference = [abs(int(target)) for target in probe.targets]  # the rule reads no minus signs
+        reference = [abs(int(target)) for target in question.targets]  # the rule reads no minus signs
     else:
-        reference = int(probe.targets[0])
+        reference = int(question.targets[0])
     return Score(RULES[metric](answer, reference), explanation=metric, metric=metric)
 
 

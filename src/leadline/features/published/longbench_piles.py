@@ -8,7 +8,6 @@ are left out. docs/longbench.md says what differs from the published data.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from leadline.core.drafts import Draft, Fact, PieceBank, Question
+from leadline.core.drafts import Draft, DraftQuestion, Fact, PieceBank
 from leadline.core.errors import SourceError
 from leadline.core.seeds import Split, bulk_rng, rng, seed_of, split_of
 from leadline.core.types import Cell
@@ -80,19 +79,24 @@ class LongBenchPile(DocumentQuestions):
     def corpus(self) -> QuestionCorpus:
         return open_pile(find_data(self.data or "longbench", folders=True), self.dataset, self.split)
 
-    def question(self, cell: Cell, asked: FileQuestion, facts: Sequence[Fact], others: tuple[str, ...]) -> Question:
+    def question(
+        self, cell: Cell, asked: FileQuestion, facts: Sequence[Fact], others: tuple[str, ...]
+    ) -> DraftQuestion:
         given = {"input": asked.text} if "input" in self.parts()["question"].needs else {}
-        return Question(
+        return DraftQuestion(
             cell=cell,
             text=self.fill("question", **given),
             answer_prefix="",
-            targets=_distinct_paragraphs if self.dataset == "passage_count" else asked.answers,
+            targets=asked.answers,
+            count_targets=_distinct_paragraphs if self.dataset == "passage_count" else None,
             allowance=self.answer_tokens or LONGBENCH[self.dataset].new_tokens,
             scorers=scorers_of(self.dataset),
             facts=tuple(fact.id for fact in facts),
             distractors=tuple(other for other in others if other not in asked.answers),
-            labels={"dataset": self.dataset, **asked.labels},
+            labels=asked.labels,
             match="any",
+            dataset=self.dataset,
+            choices=asked.choices,
         )
 
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
@@ -230,11 +234,11 @@ class _Pile:
             found = _EVIDENCE[self.dataset](self, sample, own)
             if found is not None:
                 gold, holders, answers = found
-                labels = {"source_id": sample.id}
-                if sample.classes:
-                    labels["classes"] = json.dumps(sample.classes, ensure_ascii=False)
                 related = [self.numbers[item] for item in own if item in self.numbers]
-                yield FileQuestion(sample.question, answers, gold, related, frozenset(holders), labels)
+                yield FileQuestion(
+                    sample.question, answers, gold, related, frozenset(holders), {"source_id": sample.id},
+                    tuple(sample.classes),
+                )  # fmt: skip
 
     def one_of_its_class(self, sample: BenchmarkSample, own: list[str]) -> _Evidence | None:
         """One demonstration of the sample's class, the first of its own if it has one; no other is in the text."""

@@ -6,7 +6,6 @@ official `eval.py`. Four tasks count only the first line of an answer.
 
 from __future__ import annotations
 
-import json
 import re
 import string
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +13,7 @@ from functools import lru_cache, partial
 
 from leadline.core.errors import UsageError
 from leadline.core.records import Score
-from leadline.core.types import Probe
+from leadline.core.types import Question
 from leadline.features.published.benchmark_files import LONGBENCH, Dataset
 from leadline.features.published.chinese import chinese_words
 from leadline.scorers.answer_sets import names_only
@@ -140,45 +139,39 @@ def strict_score(task: Dataset, prediction: str, references: Sequence[str], clas
     return score(task, prediction, references, classes)
 
 
-def dataset_of(probe: Probe, datasets: Mapping[str, Dataset]) -> Dataset:
-    """The data set that a probe's labels name."""
-    name = probe.labels.get("dataset", "")
-    if name not in datasets:
+def dataset_of(question: Question, datasets: Mapping[str, Dataset]) -> Dataset:
+    if question.dataset not in datasets:
         raise UsageError(
             "a scorer of a published benchmark needs one of its samples",
-            where=probe.cell.key,
+            where=f"data set {question.dataset!r}",
             fix="use it with the benchmark's own tasks; see docs/longbench.md",
         )
-    return datasets[name]
+    return datasets[question.dataset]
 
 
-def _official(probe: Probe, answer: str, *, backend: EditBackend) -> Score:
-    """The metric of the sample's data set; the record's labels name the data set and hold its classes."""
-    dataset = dataset_of(probe, LONGBENCH)
-    value = score(dataset, answer, probe.targets, _classes(probe), backend)
+def _official(question: Question, answer: str, *, backend: EditBackend) -> Score:
+    """The metric of the question's data set."""
+    dataset = dataset_of(question, LONGBENCH)
+    value = score(dataset, answer, question.targets, question.choices, backend)
     metric = dataset.metric + (f" ({backend})" if dataset.metric == "code_similarity" else "")
     return Score(value, explanation=metric, metric=metric)
 
 
-def _strict(probe: Probe, answer: str) -> Score:
+def _strict(question: Question, answer: str) -> Score:
     """The same without part of the credit for a list of guesses."""
-    dataset = dataset_of(probe, LONGBENCH)
-    value = strict_score(dataset, answer, probe.targets, _classes(probe))
+    dataset = dataset_of(question, LONGBENCH)
+    value = strict_score(dataset, answer, question.targets, question.choices)
     metric = f"{dataset.metric}, strict"
     return Score(value, explanation=metric, metric=metric)
 
 
-def _google(probe: Probe, answer: str, *, lsum: bool) -> Score:
+def _google(question: Question, answer: str, *, lsum: bool) -> Score:
     """rougeL or rougeLsum of the rouge_score package with its stemmer, for summaries."""
     rule, name = (rouge_lsum_google, "rougeLsum") if lsum else (rouge_l_google, "rougeL")
-    if (dataset := LONGBENCH.get(probe.labels.get("dataset", ""))) and dataset.first_line:
+    if (dataset := LONGBENCH.get(question.dataset)) and dataset.first_line:
         answer = first_line(answer)
-    value = max((rule(answer, reference, stemmed=True) for reference in probe.targets), default=0.0)
+    value = max((rule(answer, reference, stemmed=True) for reference in question.targets), default=0.0)
     return Score(value, explanation=f"{name} (rouge_score, stemmed)")
-
-
-def _classes(probe: Probe) -> list[str]:
-    return list(json.loads(probe.labels.get("classes", "[]")))
 
 
 OFFICIAL = RuleScorer("longbench", partial(_official, backend="difflib"))
@@ -201,12 +194,12 @@ def v2_choice(response: str) -> str | None:
     return next((match.group(1) for pattern in _V2_ANSWERS if (match := pattern.search(text))), None)
 
 
-def _right_choice(probe: Probe, answer: str, *, unstated: float = 0.0) -> Score:
+def _right_choice(question: Question, answer: str, *, unstated: float = 0.0) -> Score:
     """1 for the right letter, 0 for another, `unstated` for none."""
     letter = v2_choice(answer)
     if letter is None:
         return Score(unstated, explanation="no letter stated")
-    return Score(float(letter in probe.targets), answer=letter)
+    return Score(float(letter in question.targets), answer=letter)
 
 
 V2 = RuleScorer("longbench_v2", _right_choice)

@@ -6,7 +6,6 @@ tested model are left out and counted. The digest of the files is in the manifes
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -14,10 +13,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
 
+import msgspec
 from pydantic import Field
 
 from leadline.core.contracts import DocumentFitter
-from leadline.core.drafts import Draft, Question
+from leadline.core.drafts import Draft, DraftQuestion
 from leadline.core.errors import SourceError
 from leadline.core.files import parse_json
 from leadline.core.format import format_length
@@ -106,24 +106,20 @@ class GraphWalksDataset(PublishedSamples):
         sample = published_sample(self.opened(), cell)
         return verbatim_draft(
             sample.prompt,
-            Question(
+            DraftQuestion(
                 cell=cell,
                 text="",
                 answer_prefix="",
                 targets=sample.nodes,
                 allowance=self.answer_tokens,
                 scorers=GRAPHWALKS_SCORERS,
-                labels={
-                    "sample_id": sample.id,
-                    "dataset": "graphwalks",
-                    "operation": sample.operation,
-                    "reference": json.dumps(sample.nodes),
-                },
+                labels={"sample_id": sample.id, "operation": sample.operation},
+                dataset="graphwalks",
                 family="walks",
                 answer_form=FINAL_ANSWER,
                 fixed_allowance=True,
             ),
-            overlong="drop",
+            on_overflow="drop",
         )
 
 
@@ -225,13 +221,13 @@ class MrcrDataset(PublishedSamples):
         """The conversation as it is, with an allowance and a bin that are counted in this model's tokenizer."""
         draft = self.write(cells, seed=seed)
         [question] = draft.questions
-        answer = question.targets[0] if isinstance(question.targets, tuple) else ""
-        size = len(fitter.tokenizer.encode(answer))
-        asked = replace(question, allowance=self.answer_tokens or size + SPARE_TOKENS)
+        size = len(fitter.tokenizer.encode(question.targets[0]))
+        asked = msgspec.structs.replace(question, allowance=self.answer_tokens or size + SPARE_TOKENS)
         document = fitter.fit(replace(draft, questions=(asked,)))
         [probe] = document.probes
-        if "bin" not in probe.labels:
-            probe = replace(probe, labels={**probe.labels, "bin": bin_of(probe.prompt_tokens + size)})
+        if "bin" not in probe.question.labels:
+            labels = {**probe.question.labels, "bin": bin_of(probe.prompt_tokens + size)}
+            probe = replace(probe, question=msgspec.structs.replace(probe.question, labels=labels))
         return replace(document, probes=(probe,))
 
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
@@ -243,35 +239,39 @@ class MrcrDataset(PublishedSamples):
         others = tuple(sample.opening + sample.turns[n].text for n in alike if n != sample.place)
         return verbatim_draft(
             joined(turns) + closes(end, last.role) if turns else "",
-            Question(
+            DraftQuestion(
                 cell=cell,
                 text=(opens(last.role, end) if turns else "") + last.text,
                 answer_prefix="",
                 targets=(sample.answer,),
                 allowance=self.answer_tokens or 1,
                 scorers=MRCR_SCORERS,
-                labels=_mrcr_labels(sample, alike),
+                labels=_mrcr_labels(sample),
+                dataset=f"mrcr {sample.needles} needles",
+                ordinal=_ordinal(sample, alike),
                 mistakes={WRONG_ORDINAL: others} if others else {},
                 match="any",
                 family="mrcr",
                 answer_form="{answer}",
-                opening=sample.opening,
+                code_word=sample.opening,
             ),
-            overlong="drop",
+            on_overflow="drop",
             conversation=True,
         )
 
 
-def _mrcr_labels(sample: MrcrSample, alike: Sequence[int]) -> dict[str, str]:
-    labels = {
-        "sample_id": sample.id,
-        "dataset": f"mrcr {sample.needles} needles",
-        "needles": str(sample.needles),
-    }
+def _ordinal(sample: MrcrSample, alike: Sequence[int]) -> int:
+    """Which of the texts alike is asked for; 0 if that is not known."""
+    if sample.place is None:
+        return 0
+    return alike.index(sample.place) + 1 if sample.place in alike else 1
+
+
+def _mrcr_labels(sample: MrcrSample) -> dict[str, str]:
+    labels = {"sample_id": sample.id, "needles": str(sample.needles)}
     if sample.tokens is not None:
         labels["bin"] = bin_of(sample.tokens)
     if sample.place is not None:
-        labels["ordinal"] = str(alike.index(sample.place) + 1) if sample.place in alike else "1"
         before = sum(len(turn.text) for turn in sample.turns[: sample.place])
         labels["depth"] = f"{before / max(sum(len(turn.text) for turn in sample.turns), 1):.4f}"
     return labels

@@ -60,7 +60,7 @@ class _Samples:
             self.missing += 1
             return
         self.values.append((score, record.cluster))
-        if "fit" not in record.labels:
+        if "fit" not in record.question.labels:
             self.uncut.append((score, record.cluster))
         if without is not None:
             self.memory.append((without, record.cluster))
@@ -69,14 +69,14 @@ class _Samples:
 
 def group_scores(records: Iterable[Record], without_text: Iterable[Record] = ()) -> list[GroupScore]:
     """In the order of tasks and limits, all samples first. Records of other tasks are left out."""
-    published = [record for record in records if "sample_id" in record.labels]
-    memory = {_sample(r): r.score for r in without_text if "sample_id" in r.labels}
-    tasks = {(record.labels["dataset"], record.cell.task) for record in published}
+    published = [record for record in records if "sample_id" in record.question.labels]
+    memory = {_sample(r): r.score for r in without_text if "sample_id" in r.question.labels}
+    tasks = {(record.question.dataset, record.cell.task) for record in published}
     once = len({dataset for dataset, _ in tasks}) == len(tasks)  # a sweep of data sets needs no other name
     found: dict[tuple[str, int, str], _Samples] = {}
     for record in published:
-        task = record.labels["dataset"] if once else record.cell.task
-        for group in (ALL, *(record.labels[name] for name in DIVISIONS if record.labels.get(name))):
+        task = record.question.dataset if once else record.cell.task
+        for group in (ALL, *(record.question.labels[name] for name in DIVISIONS if record.question.labels.get(name))):
             found.setdefault((task, record.cell.length, group), _Samples()).add(record, memory.get(_sample(record)))
     order = list(dict.fromkeys(task for task, _, _ in found))
     places = sorted(found, key=lambda place: (order.index(place[0]), place[1], place[2] != ALL, place[2]))
@@ -84,7 +84,7 @@ def group_scores(records: Iterable[Record], without_text: Iterable[Record] = ())
 
 
 def _sample(record: Record) -> tuple[str, str, int]:
-    return record.labels["dataset"], record.labels["sample_id"], record.cell.length
+    return record.question.dataset, record.question.labels["sample_id"], record.cell.length
 
 
 def _score(task: str, length: int, group: str, samples: _Samples) -> GroupScore:

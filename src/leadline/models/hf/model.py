@@ -99,8 +99,10 @@ class HFModel(_Texts):
 
     def answer(self, document: Document, probes: Sequence[Probe]) -> list[Answer]:
         begin = time.monotonic()
-        self._check_ids(document.ids, *(p.closing_ids for p in probes))
-        requests = [EngineRequest(p.cut, p.closing_ids, self._options.max_tokens or p.allowance) for p in probes]
+        self._check_ids(document.ids, *(p.suffix_ids for p in probes))
+        requests = [
+            EngineRequest(p.cut, p.suffix_ids, self._options.max_tokens or p.question.allowance) for p in probes
+        ]
         answers = self._guarded(lambda: self.engine.answer(document.ids, requests))
         # All probes were answered together: each gets an equal share of the time.
         seconds = (time.monotonic() - begin) / max(1, len(probes))

@@ -374,8 +374,8 @@ class OpenAIModel:
 
     def _ask(self, document: Document, probe: Probe) -> Answer:
         began = time.perf_counter()
-        prefix = probe.answer_prefix if document.frame.prefill else ""
-        allowance = self._options.max_tokens or probe.allowance
+        prefix = probe.question.answer_prefix if document.frame.prefill else ""
+        allowance = self._options.max_tokens or probe.question.allowance
         body, sent = self._requests.for_probe(document, probe, prefix, allowance)
         outcome, _ = self._send(body, prefix, chat=self._chat)
         if isinstance(outcome, Failure) and self._requests.leaves_out(sent, outcome):

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+import msgspec
 from pydantic import Field
 
 from leadline.core.contracts import AskedPer, ModelCard, ModelProvider, Tokenizer
@@ -165,14 +166,14 @@ class SimulatedModel:
         began = time.perf_counter()
         if self.options.latency_seconds:
             time.sleep(self.options.latency_seconds)
-        sent = sent_text(document, probe, document.prompt_text(probe), max_tokens=probe.allowance)
-        tokens = probe.cut + len(probe.closing_ids)  # as sent, not as the probe claims
+        sent = sent_text(document, probe, document.prompt_text(probe), max_tokens=probe.question.allowance)
+        tokens = probe.cut + len(probe.suffix_ids)  # as sent, not as the probe claims
         outcome = self._failure(probe, tokens) or self._completion(document, probe, tokens)
         return Answer(sent=sent, outcome=outcome, seconds=time.perf_counter() - began)
 
     def _failure(self, probe: Probe, tokens: int) -> Failure | None:
         """A prompt beyond the limit is refused. A flaky model fails some requests; each attempt is drawn anew."""
-        limit, needed = self.options.limit, tokens + probe.allowance
+        limit, needed = self.options.limit, tokens + probe.question.allowance
         if limit is not None and needed > limit:
             return Failure("context_length", f"this prompt needs {needed} tokens, the window holds {limit}")
         if self.archetype != "flaky":
@@ -187,12 +188,12 @@ class SimulatedModel:
         return Failure("server", "simulated fault", transient=True, status=503)
 
     def _completion(self, document: Document, probe: Probe, tokens: int) -> Completion:
-        text, finish = self._reply(document, probe, tokens + probe.allowance)
+        text, finish = self._reply(document, probe, tokens + probe.question.allowance)
         ends = self.tokenizer.ends(text) or []
-        if len(ends) > probe.allowance:
-            text, finish = text[: ends[probe.allowance - 1]], "length"
+        if len(ends) > probe.question.allowance:
+            text, finish = text[: ends[probe.question.allowance - 1]], "length"
         return Completion(
-            text=text, finish=finish, prompt_tokens=tokens, completion_tokens=min(len(ends), probe.allowance)
+            text=text, finish=finish, prompt_tokens=tokens, completion_tokens=min(len(ends), probe.question.allowance)
         )
 
     def _reply(self, document: Document, probe: Probe, length: int) -> tuple[str, Finish]:
@@ -202,23 +203,27 @@ class SimulatedModel:
         if self.archetype == JUDGE:
             return self._verdict(probe, draw), "stop"
         if phrases := {"refuses": REFUSALS, "wanders": RAMBLES, "cuts-off": PREAMBLES}.get(self.archetype):
-            return without(probe.targets, draw, phrases), "length" if phrases is PREAMBLES else "stop"
-        if probe.absent:
+            return without(probe.question.targets, draw, phrases), "length" if phrases is PREAMBLES else "stop"
+        if probe.question.absent:
             return self._unanswerable(document, probe, draw), "stop"
-        known = [value for values in probe.mistakes.values() for value in values]
+        known = [value for values in probe.question.mistakes.values() for value in values]
         if known and self.options.mistake and draw.random() < self.options.mistake:
             return _say(probe, [draw.choice(known)]), "stop"
-        return draw_answer(document, probe, lambda depth: self._chance(length, depth, probe.family), draw), "stop"
+        return draw_answer(
+            document, probe, lambda depth: self._chance(length, depth, probe.question.family), draw
+        ), "stop"
 
     def _unanswerable(self, document: Document, probe: Probe, draw: random.Random) -> str:
         """The document has no answer: says so, or invents one."""
         value = _invented_value(document, probe, draw) if draw.random() < self.options.invents else ""
-        return _say(probe, [value]) if value else draw.choice((*NOT_FOUND, f" {probe.targets[0].capitalize()}."))
+        return (
+            _say(probe, [value]) if value else draw.choice((*NOT_FOUND, f" {probe.question.targets[0].capitalize()}."))
+        )
 
     def _verdict(self, probe: Probe, draw: random.Random) -> str:
         """The verdict that a judge's probe has as its target, with this judge's errors."""
         try:
-            verdict = json.loads(probe.targets[0])
+            verdict = json.loads(probe.question.targets[0])
         except (ValueError, IndexError):
             return NOT_A_VERDICT
         options, guesses = self.options, self.options.guesses_beyond
@@ -253,24 +258,26 @@ def needed_values(document: Document, probe: Probe) -> tuple[NeededValue, ...]:
     As many facts as targets belong to them one by one; otherwise every target needs all facts. A task that plants no
     facts has its evidence around the cell's depth, or all over the document.
     """
-    if probe.cut_characters <= document.body_start_characters or not probe.targets:
+    if probe.cut_characters <= document.body_start_characters or not probe.question.targets:
         return ()
     planted = {fact.id: fact.depth for fact in document.facts}
-    depths = tuple(planted[fact] for fact in probe.facts if fact in planted) or (probe.cell.depth,)
-    if probe.match == "any":
-        return (NeededValue(probe.targets[0], depths),)
-    if len(depths) == len(probe.targets):
-        return tuple(NeededValue(target, (depth,)) for target, depth in zip(probe.targets, depths, strict=True))
-    return tuple(NeededValue(target, depths) for target in probe.targets)
+    depths = tuple(planted[fact] for fact in probe.question.facts if fact in planted) or (probe.cell.depth,)
+    if probe.question.match == "any":
+        return (NeededValue(probe.question.targets[0], depths),)
+    if len(depths) == len(probe.question.targets):
+        return tuple(
+            NeededValue(target, (depth,)) for target, depth in zip(probe.question.targets, depths, strict=True)
+        )
+    return tuple(NeededValue(target, depths) for target in probe.question.targets)
 
 
 def draw_answer(document: Document, probe: Probe, chance: Chance, draw: random.Random) -> str:
     """All needed values, some of them, or a wrong answer. Several facts of one value count by their mean chance."""
     needed = needed_values(document, probe)
-    if not needed and probe.answer_form and probe.cut_characters > document.body_start_characters:
+    if not needed and probe.question.answer_form and probe.cut_characters > document.body_start_characters:
         return _say(probe, [] if draw.random() < chance(probe.cell.depth) else [_mistaken_value(document, probe, draw)])
     if not needed:
-        return without(probe.targets, draw, NOT_FOUND)
+        return without(probe.question.targets, draw, NOT_FOUND)
     read = [v.text for v in needed if draw.random() < sum(map(chance, v.depths)) / len(v.depths)]
     if len(read) < len(needed):
         if not read:
@@ -282,9 +289,13 @@ def draw_answer(document: Document, probe: Probe, chance: Chance, draw: random.R
 
 def _say(probe: Probe, values: Sequence[str]) -> str:
     """The values in the form that the question asks for."""
-    said = [value if value.startswith(probe.opening) else f"{probe.opening} {value}" for value in values if value]
-    if probe.answer_form:
-        return " " + probe.answer_form.format(answer=", ".join(said))
+    said = [
+        value if value.startswith(probe.question.code_word) else f"{probe.question.code_word} {value}"
+        for value in values
+        if value
+    ]
+    if probe.question.answer_form:
+        return " " + probe.question.answer_form.format(answer=", ".join(said))
     return f" {format_list(said)}."
 
 
@@ -300,36 +311,38 @@ def _wrong(document: Document, probe: Probe, draw: random.Random) -> str:
     if value:
         return _say(probe, [value])
     phrases = NOT_FOUND if how < _NOT_FOUND else RAMBLES if how < _RAMBLE else REFUSALS
-    return without(probe.targets, draw, phrases)
+    return without(probe.question.targets, draw, phrases)
 
 
 def _mistaken_value(document: Document, probe: Probe, draw: random.Random) -> str:
     """A distractor, or what another known mistake would give; else a word of the text where words are counted; else a
     target with one digit misread."""
-    mistakes = [value for values in probe.mistakes.values() for value in values]
-    others = [value for value in (*probe.distractors, *mistakes) if not _contains_any(value, probe.targets)]
-    if not others and probe.family == "counting":
+    mistakes = [value for values in probe.question.mistakes.values() for value in values]
+    others = [
+        value for value in (*probe.question.distractors, *mistakes) if not _contains_any(value, probe.question.targets)
+    ]
+    if not others and probe.question.family == "counting":
         start = draw.randrange(document.body_start_characters, probe.cut_characters)
         stop = min(start + _NEARBY_CHARACTERS, probe.cut_characters)
         nearby = re.findall(r"[^\W\d_]{4,}", document.text[start:stop])
-        others = [word for word in nearby[1:-1] if not _contains_any(word, probe.targets)]
+        others = [word for word in nearby[1:-1] if not _contains_any(word, probe.question.targets)]
     if others:
         return draw.choice(others)
-    target = draw.choice(probe.targets or ("",))
+    target = draw.choice(probe.question.targets or ("",))
     digits = [place for place, character in enumerate(target) if character.isdecimal()]
     if not digits:
         return ""
     place = draw.choice(digits)
     misread = f"{target[:place]}{(int(target[place]) + draw.randrange(1, 10)) % 10}{target[place + 1 :]}"
-    return "" if _contains_any(misread, probe.targets) else misread
+    return "" if _contains_any(misread, probe.question.targets) else misread
 
 
 def _invented_value(document: Document, probe: Probe, draw: random.Random) -> str:
     """Another planted value, or one of them misread."""
-    if not probe.distractors:
+    if not probe.question.distractors:
         return ""
-    value = draw.choice(probe.distractors)
-    other = replace(probe, targets=(value,), distractors=())
+    value = draw.choice(probe.question.distractors)
+    other = replace(probe, question=msgspec.structs.replace(probe.question, targets=(value,), distractors=()))
     return (_mistaken_value(document, other, draw) if draw.random() < 0.5 else "") or value
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from leadline.core.drafts import Question
+from leadline.core.drafts import DraftQuestion
 from leadline.core.types import Frame, Probe
 from leadline.text.fitting.bank import CountedBank
 
@@ -165,7 +165,7 @@ class Assembly:
         self.tokens += len(ids)
         self.characters += len(text)
 
-    def closing_ids(self, text: str, leave_off: int = 0) -> Ids:
+    def suffix_ids(self, text: str, leave_off: int = 0) -> Ids:
         """The tokens after the final ones if `text` ended the prompt, after leaving off some characters before it."""
         if not leave_off:
             ids = self.counted.context.encode(text)
@@ -232,7 +232,7 @@ class Assembly:
 # --- probes: questions at the end of a text
 
 
-def prompt_suffix(question: Question, frame: Frame) -> tuple[str, str]:
+def prompt_suffix(question: DraftQuestion, frame: Frame) -> tuple[str, str]:
     """What ends the user's turn, and all of the prompt from there on: question, template and answer prefix."""
     text, prefix = question.text, question.answer_prefix
     # A line break where no template separates the question from the beginning of its answer.
@@ -245,10 +245,10 @@ def prompt_suffix(question: Question, frame: Frame) -> tuple[str, str]:
 
 
 def make_probe(
-    question: Question,
+    question: DraftQuestion,
     text: str,
-    tail: str,
-    closing_ids: Ids,
+    user_suffix: str,
+    suffix_ids: Ids,
     *,
     cut: int,
     cut_characters: int,
@@ -257,31 +257,14 @@ def make_probe(
     body_tokens: int,
 ) -> Probe:
     """The probe of a question; `text` from character `body` to the cut is what targets may be counted in."""
-    targets, mistakes = question.targets, question.mistakes
-    read = text[body:cut_characters] if callable(targets) or callable(mistakes) else ""
     return Probe(
         cell=question.cell,
+        question=question.resolve(text[body:cut_characters] if question.is_counted else ""),
         cut=cut,
         cut_characters=cut_characters,
-        tail=tail,
-        closing_ids=closing_ids,
+        user_suffix=user_suffix,
+        suffix_ids=suffix_ids,
         prompt_tokens=prompt_tokens,
-        question=(question.asked or question.text).strip(),
-        answer_prefix=question.answer_prefix,
-        targets=targets(read) if callable(targets) else targets,
-        distractors=question.distractors,
-        facts=question.facts,
-        allowance=question.allowance,
-        scorers=question.scorers,
-        labels=question.labels,
-        match=question.match,
-        family=question.family,
-        value_kind=question.value_kind,
-        demonstration=question.demonstration,
-        answer_form=question.answer_form,
-        mistakes=mistakes(read) if callable(mistakes) else mistakes,
-        opening=question.opening,
-        absent=question.absent,
         body_tokens=body_tokens,
     )
 

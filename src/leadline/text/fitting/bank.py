@@ -71,8 +71,8 @@ class CountedBank:
         self.mean_tokens = float(self.counts.mean())
         self.arranged_tokens = self.mean_tokens
         """Of a piece in the last document: in generated text some pieces are drawn more often than others."""
-        closes = self.bank.closes
-        self.closes = None if closes is None else np.asarray(closes, np.bool_)
+        closes = self.bank.ends_sentence
+        self.ends_sentence = None if closes is None else np.asarray(closes, np.bool_)
         self._forget_groups()
 
     def no_tokens(self) -> SourceError:
@@ -222,13 +222,13 @@ class CountedBank:
     def _trusts_others(self) -> bool:
         """Whether enough joints of a bank in which all are alike are proven to trust the others, where the tokenizer
         splits between their characters."""
-        return self.bank.alike and self._proven >= ENOUGH and not self._failed
+        return self.bank.uniform_joints and self._proven >= ENOUGH and not self._failed
 
     def _judge(self, left: Indices, right: Indices) -> npt.NDArray[np.bool_]:
         """Which of some new joints are sound."""
         sound = self._characters_split(left, right)
         candidates = sound.nonzero()[0]
-        if self.bank.alike and not self._failed:
+        if self.bank.uniform_joints and not self._failed:
             some = candidates[: max(ENOUGH - self._proven, 0)]
             sound[some] = self._prove(left[some], right[some])
             candidates = candidates[len(some) :]

@@ -49,7 +49,7 @@ def cut_piece(
     `no_space` when the text must begin without white space.
     """
     if attempt < WHOLE_SENTENCE_ATTEMPTS:
-        if order.counted.closes is not None:
+        if order.counted.ends_sentence is not None:
             begin = at % len(order)
             places = _known_places(order, begin, sizes)
             if places is not None:

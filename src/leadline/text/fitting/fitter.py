@@ -19,10 +19,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
 from leadline.core.contracts import Tokenizer
-from leadline.core.drafts import EXTRA_ALLOWANCE, Composer, Draft, Filler, PieceBank, Question
+from leadline.core.drafts import EXTRA_ALLOWANCE, Composer, Draft, DraftQuestion, Filler, PieceBank
 from leadline.core.errors import LengthError, TokenizerError, UsageError
 from leadline.core.format import format_list
 from leadline.core.records import Failure, FailureKind
@@ -91,7 +92,7 @@ class Fitter:
     def unbuilt(self, draft: Draft, error: LengthError) -> Document:
         """In place of a document that cannot be built: no text, and probes that fail without being asked."""
         questions = tuple(
-            replace(question, targets=() if callable(question.targets) else question.targets, mistakes={}, facts=())
+            msgspec.structs.replace(question, count_targets=None, count_mistakes=None, mistakes={}, facts=())
             for question in draft.questions
         )
         empty = replace(draft, head="", filler=None, facts=(), questions=questions, conversation=False)
@@ -124,22 +125,22 @@ class Fitter:
         text = f" {format_list(targets)}." if match == "all" else f" {min(targets, key=len)}."
         return len(self.tokenizer.encode(text)) + 1
 
-    def _with_thinking(self, question: Question) -> Question:
+    def _with_thinking(self, question: DraftQuestion) -> DraftQuestion:
         """The question with room for thinking, in addition to what its answer needs in this tokenizer."""
         extra = self.extra_allowance.get(question.cell.length, 0)
         enough = self._with_enough_tokens(question)
         labels = {**question.labels, EXTRA_ALLOWANCE: str(extra)}
-        return replace(enough, allowance=enough.allowance + extra, labels=labels)
+        return msgspec.structs.replace(enough, allowance=enough.allowance + extra, labels=labels)
 
-    def _with_enough_tokens(self, question: Question) -> Question:
+    def _with_enough_tokens(self, question: DraftQuestion) -> DraftQuestion:
         """The question with an allowance that is enough for its answer in this tokenizer, unless it is fixed."""
-        targets = question.targets
-        if question.fixed_allowance or callable(targets):
+        if question.fixed_allowance or question.count_targets is not None:
             return question
+        targets = question.targets
         if sum(len(t.encode()) + 2 for t in targets) + 8 <= question.allowance:  # enough in any tokenizer
             return question
         needed = self.answer_tokens(targets, question.match)
-        return question if needed <= question.allowance else replace(question, allowance=needed)
+        return question if needed <= question.allowance else msgspec.structs.replace(question, allowance=needed)
 
     def _frame_for(self, draft: Draft) -> Frame:
         return self.frame if draft.templated else self.untemplated or self.frame
@@ -194,17 +195,17 @@ class Fitter:
 
 
 def verbatim_document(draft: Draft, tokenizer: Tokenizer, frame: Frame) -> Document:
-    """The head of a draft and its questions, with nothing between them. `draft.overlong` decides about long ones."""
+    """The head of a draft and its questions, with nothing between them. `draft.on_overflow` decides about long ones."""
     probes = []
     for question in draft.questions:
         probe = _verbatim_probe(draft, question, tokenizer, frame)
         limit = question.cell.length - question.allowance
-        if draft.overlong != "send" and probe.prompt_tokens > limit:
-            if draft.overlong == "middle":
+        if draft.on_overflow != "send" and probe.prompt_tokens > limit:
+            if draft.on_overflow == "middle":
                 draft, question = cut_middle(draft, question, limit, tokenizer, frame)
                 probe = _verbatim_probe(draft, question, tokenizer, frame)
             else:
-                kind: FailureKind = "left_out" if draft.overlong == "drop" else "context_length"
+                kind: FailureKind = "left_out" if draft.on_overflow == "drop" else "context_length"
                 problem = f"the prompt has {probe.prompt_tokens:,} tokens and {limit:,} are allowed"
                 probe = replace(probe, not_asked=Failure(kind, problem))
         probes.append(probe)
@@ -223,7 +224,7 @@ def verbatim_document(draft: Draft, tokenizer: Tokenizer, frame: Frame) -> Docum
     )
 
 
-def _verbatim_probe(draft: Draft, question: Question, tokenizer: Tokenizer, frame: Frame) -> Probe:
+def _verbatim_probe(draft: Draft, question: DraftQuestion, tokenizer: Tokenizer, frame: Frame) -> Probe:
     text = frame.before + draft.head
     ids, start = tokenizer.encode(text), len(tokenizer.encode(frame.before))
     tail, closing = prompt_suffix(question, frame)
@@ -236,8 +237,8 @@ def _verbatim_probe(draft: Draft, question: Question, tokenizer: Tokenizer, fram
 
 
 def cut_middle(
-    draft: Draft, question: Question, limit: int, tokenizer: Tokenizer, frame: Frame
-) -> tuple[Draft, Question]:
+    draft: Draft, question: DraftQuestion, limit: int, tokenizer: Tokenizer, frame: Frame
+) -> tuple[Draft, DraftQuestion]:
     """Without the middle of head and question together, so that the whole prompt has at most `limit` tokens.
 
     As many tokens are kept at the start as at the end, as LongBench and InfiniteBench do it.
@@ -253,19 +254,19 @@ def cut_middle(
         tokens = _verbatim_probe(shorter, asked, tokenizer, frame).prompt_tokens
         if tokens <= limit:
             labels = {**asked.labels, "fit": "middle", "tokens_cut": str(before - tokens)}
-            return shorter, replace(asked, labels=labels)
+            return shorter, msgspec.structs.replace(asked, labels=labels)
         keep -= tokens - limit
     raise LengthError(
         f"the template alone leaves no room for the text in {limit:,} tokens", where=draft.id, fix="use a longer length"
     )
 
 
-def _without(draft: Draft, question: Question, start: int, stop: int) -> tuple[Draft, Question]:
+def _without(draft: Draft, question: DraftQuestion, start: int, stop: int) -> tuple[Draft, DraftQuestion]:
     """Head and question without the characters from `start` to `stop` of both together."""
     size = len(draft.head)
     head = draft.head[:start] + draft.head[stop:]
     asked = question.text[: max(start - size, 0)] + question.text[max(stop - size, 0) :]
-    return replace(draft, head=head), replace(question, text=asked)
+    return replace(draft, head=head), msgspec.structs.replace(question, text=asked)
 
 
 def _halves(text: str, half: int, tokenizer: Tokenizer) -> tuple[int, int]:
@@ -297,8 +298,8 @@ def rendered_draft(draft: Draft, frame: Frame) -> Draft:
         draft,
         head=opening + turns.rendered(draft.head, draft.id),
         facts=tuple(replace(fact, text=turns.rendered(fact.text, draft.id)) for fact in draft.facts),
-        questions=tuple(replace(q, text=_last_turn(q.text, turns, draft)) for q in draft.questions),
-        one_end=True,
+        questions=tuple(msgspec.structs.replace(q, text=_last_turn(q.text, turns, draft)) for q in draft.questions),
+        shared_end=True,
     )
 
 
@@ -309,7 +310,7 @@ def verbatim_conversation(draft: Draft, tokenizer: Tokenizer, frame: Frame) -> D
         draft = replace(
             draft,
             head=stripped(draft.head),
-            questions=tuple(replace(question, text=stripped(question.text)) for question in draft.questions),
+            questions=tuple(msgspec.structs.replace(q, text=stripped(q.text)) for q in draft.questions),
         )
     rendered = rendered_draft(draft, frame)
     opening = frame.before + (turns.before if frame.form == "completion" else "")
@@ -343,7 +344,7 @@ def rendered_bank(bank: PieceBank, frame: Frame) -> PieceBank:
                 fix="use another haystack, or api=completions",
             )
     pieces = [piece.translate(marks) for piece in bank.pieces]
-    return replace(bank, digest=digest([bank.digest, pieces]), pieces=pieces, spaced=True)
+    return replace(bank, digest=digest([bank.digest, pieces]), pieces=pieces, has_own_spacing=True)
 
 
 def _turns(frame: Frame) -> Turns:

@@ -101,7 +101,7 @@ class StretchWriter:
                 pieces, sound = order.run(used, at)
                 places, end = self._place_run(used, at, wanted)
                 return Layout(pieces, sound, at, (0,) * len(beyond), places, end, attempt=attempts[0])
-            elif self.counted.closes is None:
+            elif self.counted.ends_sentence is None:
                 layout = self._choose_sentences(used, at, rest, len(beyond), wanted, attempts)
             else:
                 layout = self._choose_parts(used, at, rest, len(beyond), wanted, attempts)
@@ -297,7 +297,7 @@ class StretchWriter:
         Indentation is kept."""
         if self._at_start:
             return text.lstrip()
-        if self.counted.bank.spaced:
+        if self.counted.bank.has_own_spacing:
             return text
         if self.assembly.ends_with_space():
             return text if text.startswith("  ") else text.lstrip(" ")
@@ -305,7 +305,7 @@ class StretchWriter:
 
     def _plant(self, fact: Fact, following: str) -> None:
         """Adds a fact as a sentence among sentences, or as a line among lines. `following` is the text after it."""
-        if self.counted.bank.spaced:
+        if self.counted.bank.has_own_spacing:
             self.assembly.add_text(self._respaced(fact.text), span=fact.id)
             return
         separator = self.counted.separator

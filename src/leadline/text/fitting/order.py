@@ -61,7 +61,7 @@ class PieceOrder:
     @cached_property
     def _closed(self) -> Indices:
         """Positions before which a sentence or line ends, ascending."""
-        closes = self.counted.closes
+        closes = self.counted.ends_sentence
         assert closes is not None
         return closes[self.pieces].nonzero()[0] + 1
 
@@ -81,21 +81,21 @@ class PieceOrder:
 
     def sentence_end(self, used: int, at: int) -> int:
         """The last position from `used` to `at` at which a sentence or line ends; `used` if there is none."""
-        if self.counted.closes is None:
+        if self.counted.ends_sentence is None:
             return at
         before = int(self._closed.searchsorted(at, side="right"))
         return max(int(self._closed[before - 1]), used) if before else used
 
     def sentence_ends(self, start: int, stop: int) -> Indices:
         """The positions after `start` and up to `stop` at which a sentence or line ends."""
-        if self.counted.closes is None:
+        if self.counted.ends_sentence is None:
             return np.arange(start + 1, stop + 1)
         first, end = self._closed.searchsorted([start, stop], side="right").tolist()
         return self._closed[first:end]
 
     def next_beginning(self, at: int) -> int:
         """The first position from `at` on at which a sentence or line begins."""
-        if self.counted.closes is None or not 0 < at < len(self.pieces):
+        if self.counted.ends_sentence is None or not 0 < at < len(self.pieces):
             return at
         following = int(self._closed.searchsorted(at))
         return int(self._closed[following]) if following < len(self._closed) else len(self.pieces)
@@ -107,7 +107,7 @@ class PieceOrder:
     def skips(self, at: int, sentences: range) -> Indices:
         """The positions after some numbers of sentences or lines."""
         numbers = np.arange(sentences.start, sentences.stop)
-        if self.counted.closes is None or at >= len(self.pieces):
+        if self.counted.ends_sentence is None or at >= len(self.pieces):
             return at + numbers
         closed = self._closed
         numbers += int(closed.searchsorted(at + 1)) - 1
@@ -131,7 +131,9 @@ def order_pieces(
     spare = stretches * (ATTEMPTS + LAST_CANDIDATES)
     goal = room + spare * mean
     least = wanted = int(1.2 * max(room, 0) / mean) + spare
-    if counted.bank.alike:  # some pieces are drawn more often than others: the last document says how many are needed
+    if (
+        counted.bank.uniform_joints
+    ):  # some pieces are drawn more often than others: the last document says how many are needed
         wanted = max(least, int(SAFETY * goal / max(counted.arranged_tokens, 0.5)))
     while True:
         order = filler.arrange(wanted)
@@ -146,7 +148,7 @@ def order_pieces(
         if counts.sum() * share >= MOST_TEXT * goal:  # long pieces only, however many are drawn
             break
         wanted = int(wanted * 1.5)
-    if counted.bank.alike:
+    if counted.bank.uniform_joints:
         counted.arranged_tokens = float(reached[-1] / len(order))
         enough = max(int(np.searchsorted(reached, goal)) + 1, least)  # however many were arranged
         order, counts, short = order[:enough], counts[:enough], short[:enough]
@@ -173,7 +175,7 @@ def _share_of_counted(start: Indices, counted: CountedBank) -> float:
     """True tokens for each counted one. Below 1 where a tokenizer joins what the bank holds apart, for example the
     parts of a line in a tokenizer that does not split words."""
     bank = counted.bank
-    if bank.contiguous or bank.closes is None or not len(start) or counted.joints(start).all():
+    if bank.contiguous or bank.ends_sentence is None or not len(start) or counted.joints(start).all():
         return 1.0  # whole sentences or lines, or sound joints
     text = "".join([bank.pieces[i] for i in start.tolist()])
     return len(counted.context.encode(text, followed=True)) / max(int(counted.counts[start].sum()), 1)

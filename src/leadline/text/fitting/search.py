@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn, cast
 
+import msgspec
 import numpy as np
 
-from leadline.core.drafts import Composer, Draft, Fact, Filler, Question, SegmentSize
+from leadline.core.drafts import Composer, Draft, DraftQuestion, Fact, Filler, SegmentSize
 from leadline.core.errors import LengthError
 from leadline.core.types import Document, Frame, Planted, Probe
 from leadline.text.fitting.assembly import Assembly, Span, common_start, make_probe, prompt_suffix
@@ -66,8 +67,8 @@ def search_document(draft: Draft, counted: CountedBank, frame: Frame) -> Documen
 class _Ask:
     """A question, what follows the document in its prompt, and where the document must end for it."""
 
-    question: Question
-    tail: str
+    question: DraftQuestion
+    user_suffix: str
     closing: str
     prompt_tokens: int
     cut: int
@@ -82,11 +83,11 @@ class _Ask:
         spare = self.cut - cut
         if not spare:
             return self
-        question = replace(self.question, allowance=self.question.allowance + spare)
+        question = msgspec.structs.replace(self.question, allowance=self.question.allowance + spare)
         return replace(self, question=question, prompt_tokens=self.prompt_tokens - spare, cut=cut)
 
 
-def _with_one_end(asks: Sequence[_Ask]) -> list[_Ask]:
+def _with_shared_end(asks: Sequence[_Ask]) -> list[_Ask]:
     """The same questions, all of a length with the cut of the longest: the others have more tokens for the answer."""
     first: dict[int, int] = {}
     for ask in asks:
@@ -100,7 +101,7 @@ class _SettledAsk:
 
     ask: _Ask
     tokens_before: int
-    closing_ids: Ids
+    suffix_ids: Ids
     characters: int
 
 
@@ -114,14 +115,14 @@ class DocumentSearch:
         self.composer = composer
         self.opening = frame.before + draft.head
         self.opening_tokens = len(counted.context.encode(self.opening, first=True, followed=True))
-        if counted.bank.spaced:
+        if counted.bank.has_own_spacing:
             closings = [prompt_suffix(question, frame)[1] for question in draft.questions]
             counted.context.encode_ahead([*closings, *(fact.text for fact in draft.facts)])
         asks = [self._ask(q) for q in draft.questions]
-        self.asks = sorted(_with_one_end(asks) if draft.one_end else asks, key=lambda a: (a.length, a.cut))
+        self.asks = sorted(_with_shared_end(asks) if draft.shared_end else asks, key=lambda a: (a.length, a.cut))
         self.lengths = sorted({a.length for a in self.asks})
         sizes = [self._tokens_of(fact) for fact in draft.facts]
-        self.longest_fact = max(sizes, default=0) if counted.bank.spaced else 0
+        self.longest_fact = max(sizes, default=0) if counted.bank.has_own_spacing else 0
         """Of a conversation: items in an order that is asked for must not change places because one is longer."""
         self.facts = [self._sized(fact, tokens) for fact, tokens in zip(draft.facts, sizes, strict=True)]
         self.assembly = Assembly(counted)
@@ -133,7 +134,7 @@ class DocumentSearch:
         """What the composer was asked for, stretch by stretch."""
         self.composed: Counter[int] = Counter()
         """How often it was asked for a number of tokens in this stretch."""
-        self.settled: list[_SettledAsk] = []
+        self.is_final: list[_SettledAsk] = []
 
     @property
     def can_compose(self) -> bool:
@@ -141,20 +142,24 @@ class DocumentSearch:
         questions could end in."""
         return len({(a.length, a.cut) for a in self.asks}) == len(self.lengths)
 
-    def _ask(self, question: Question) -> _Ask:
-        tail, closing = prompt_suffix(question, self.frame)
+    def _ask(self, question: DraftQuestion) -> _Ask:
+        user_suffix, closing = prompt_suffix(question, self.frame)
         prompt = question.cell.length - question.allowance - self.frame.extra_tokens
         encode, ending = self.counted.context.encode, self.counted.bank.ending
-        if not self.draft.one_end or not ending:
-            return _Ask(question, tail, closing, prompt, prompt - len(encode(closing)))
+        if not self.draft.shared_end or not ending:
+            return _Ask(question, user_suffix, closing, prompt, prompt - len(encode(closing)))
         line = "a" + ending  # its line break may be joined with those of the question
         return _Ask(
-            question, tail, closing, prompt, prompt - len(encode(line + closing)) + len(encode(line, followed=True))
+            question,
+            user_suffix,
+            closing,
+            prompt,
+            prompt - len(encode(line + closing)) + len(encode(line, followed=True)),
         )
 
     def _tokens_of(self, fact: Fact) -> int:
-        ending = self.counted.bank.ending if self.draft.one_end else ""
-        if self.counted.bank.spaced:
+        ending = self.counted.bank.ending if self.draft.shared_end else ""
+        if self.counted.bank.has_own_spacing:
             return len(self.counted.context.encode(fact.text, followed=True))
         text = fact.text + ending if ending else " " + fact.text
         return len(self.counted.context.encode(text, followed=bool(ending)))
@@ -235,9 +240,9 @@ class DocumentSearch:
                 tokens -= off if abs(off) < FEW else round(off * tokens / max(tokens + off, 1))
                 # Many facts must not move between attempts, or their joints would take and give tokens every time.
                 scale = tokens / max(room, 1)
-                wanted = _wanted(facts, begun, 1.0 if self.draft.one_end and abs(scale - 1) < SAME_SCALE else scale)
+                wanted = _wanted(facts, begun, 1.0 if self.draft.shared_end and abs(scale - 1) < SAME_SCALE else scale)
             attempt = layout.attempt + 1
-        if self.counted.bank.spaced or isinstance(self.composer, Filler):
+        if self.counted.bank.has_own_spacing or isinstance(self.composer, Filler):
             return False  # dots are no turn of a conversation; pieces that are in an order can be cut first
         return self._fill_with_dots(asks, facts, room)
 
@@ -343,13 +348,13 @@ class DocumentSearch:
             offset = offset or self._doubled_line_break(ask)
             if offset and offset >= len(self.assembly.open_text):
                 return None  # no text is left to join the question to
-            closing_ids = self.assembly.closing_ids(ask.closing, leave_off=offset)
-            differences.add(self.assembly.tokens + len(closing_ids) - ask.prompt_tokens)
-            if self.draft.one_end and differences != {0}:
+            suffix_ids = self.assembly.suffix_ids(ask.closing, leave_off=offset)
+            differences.add(self.assembly.tokens + len(suffix_ids) - ask.prompt_tokens)
+            if self.draft.shared_end and differences != {0}:
                 break  # the others differ by as much
-            found.append(_SettledAsk(ask, self.assembly.tokens, closing_ids, self.assembly.length - offset))
+            found.append(_SettledAsk(ask, self.assembly.tokens, suffix_ids, self.assembly.length - offset))
         if differences == {0}:
-            self.settled.extend(found)
+            self.is_final.extend(found)
             return 0
         return differences.pop() if len(differences) == 1 else None
 
@@ -378,7 +383,7 @@ class DocumentSearch:
         text = self.assembly.finish()
         start = self.assembly.token_at(len(self.opening))
         spans = {span.id: span for span in self.assembly.spans}
-        probes = {s.ask.question.cell: self._probe(s, text, start) for s in self.settled}
+        probes = {s.ask.question.cell: self._probe(s, text, start) for s in self.is_final}
         return Document(
             id=self.draft.id,
             cluster=self.draft.cluster,
@@ -394,7 +399,7 @@ class DocumentSearch:
     def _planted(self, fact: Fact, body_start: int, spans: Mapping[str, Span]) -> Planted:
         span = spans[fact.id]
         start, end = self.assembly.token_at(span.start) - body_start, self.assembly.token_at(span.end) - body_start
-        cut = min(s.ask.cut for s in self.settled if s.ask.length == fact.length)
+        cut = min(s.ask.cut for s in self.is_final if s.ask.length == fact.length)
         room = cut - body_start - (end - start)
         depth = min(max(start / room, 0.0), 1.0) if room > 0 else 0.0
         return Planted(fact.id, fact.text, start, end, fact.depth, round(depth, 6))
@@ -402,10 +407,10 @@ class DocumentSearch:
     def _probe(self, settled: _SettledAsk, text: str, body_start: int) -> Probe:
         ask = settled.ask
         # The tokens that document and prompt have in common may reach into those of the closing.
-        rest = self.assembly.ids_from(settled.tokens_before, len(settled.closing_ids))
-        shared = min(common_start(rest, settled.closing_ids), len(settled.closing_ids) - 1)
+        rest = self.assembly.ids_from(settled.tokens_before, len(settled.suffix_ids))
+        shared = min(common_start(rest, settled.suffix_ids), len(settled.suffix_ids) - 1)
         return make_probe(
-            ask.question, text, ask.tail, settled.closing_ids[shared:], cut=settled.tokens_before + shared,
+            ask.question, text, ask.user_suffix, settled.suffix_ids[shared:], cut=settled.tokens_before + shared,
             cut_characters=settled.characters, body=len(self.opening),
             prompt_tokens=ask.prompt_tokens + self.frame.extra_tokens, body_tokens=ask.cut - body_start,
         )  # fmt: skip

@@ -61,7 +61,9 @@ class Grammar:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        found = sorted((f for f in files(__package__).iterdir() if re.fullmatch(rf"{name}(_\w+)?\.txt", f.name)), key=str)
+        found = sorted(
+            (f for f in files(__package__).iterdir() if re.fullmatch(rf"{name}(_\w+)?\.txt", f.name)), key=str
+        )
         self.source = "\n".join(file.read_text(encoding="utf-8") for file in found)
         self.digest = digest([VERSION, name, self.source])
         self.pieces_per_text = 250.0
@@ -336,7 +338,7 @@ class GeneratedText:
         end = re.compile(r"\n\n$" if self.by_paragraph else r"\n$" if lines else r"[.!?][\"')]*\n*$|\n$")
         pieces = self._grammar.pieces
         closes = [bool(end.search(piece)) for piece in pieces]
-        return PieceBank(self.name, self.digest, pieces, False, closes, "\n" if lines else "", alike=True)
+        return PieceBank(self.name, self.digest, pieces, False, closes, "\n" if lines else "", uniform_joints=True)
 
     def filler(self, *, seed: int) -> Filler:
         return GeneratedFiller(self.bank, self._grammar, seed)
