@@ -9,7 +9,7 @@ import pytest
 
 from leadline.cli.main import run_command as run_command
 from leadline.core import registry
-from leadline.core.contracts import Task, options_of
+from leadline.core.contracts import Task
 from leadline.core.spec import TaskSpec
 from leadline.core.types import Cell, Document
 from leadline.results.run import load_run
@@ -91,12 +91,6 @@ def test_documents_that_answer_are_left_out_of_a_question_file(tmp_path: Path) -
     for document, probe in probes:
         answers = present[probe.cell].question.targets
         assert any(answer in document.text for answer in answers) is not probe.question.absent
-
-
-def test_the_identity_of_a_run_without_the_option_is_what_it_was() -> None:
-    for name in NAMES:
-        assert "absent" not in options_of(opened(name))
-    assert options_of(opened("niah", absent=0.2))["absent"] == 0.2
 
 
 @pytest.mark.parametrize("options", [{"queries": 2, "keys": 4}, {"needle": "A.", "question": "B?", "answers": ["c"]}])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from leadline.core.contracts import Tokenizer, options_of
+from leadline.core.contracts import Tokenizer
 from leadline.core.errors import UsageError
 from leadline.core.registry import task as find_task
 from leadline.core.spec import TaskSpec
@@ -91,11 +91,6 @@ def test_forms_that_are_in_english_only_are_refused(options: dict[str, Any]) -> 
     [(name, value), *_] = options.items()
     with pytest.raises(UsageError, match=f"{name}={value} is in English only: leave it out, or leave out language="):
         find_task(TaskSpec(name="niah", options={"language": "fr", **options}))
-
-
-def test_an_unset_language_leaves_the_identity_of_older_runs() -> None:
-    assert "language" not in options_of(Needle())
-    assert "language" not in options_of(find_task(TaskSpec(name="kv")))
 
 
 @pytest.mark.parametrize("name", ["german", "french", "spanish"])

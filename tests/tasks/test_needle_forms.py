@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from leadline.core.contracts import Tokenizer, options_of
+from leadline.core.contracts import Tokenizer
 from leadline.core.errors import UsageError
 from leadline.core.registry import task as find_task
 from leadline.core.spec import TaskSpec, make_spec
@@ -88,7 +88,8 @@ def test_enough_associations_can_stand_in_one_document() -> None:
     task = needle(match="association", haystack="noise")
     cells = [Cell("niah", 12000, depth / 10, 0) for depth in range(11)]
     facts = document(task, *cells).facts
-    assert len(facts) == 11
+    assert len([fact for fact in facts if "#before" not in fact.id and "#after" not in fact.id]) == 11
+    assert len(facts) == 13  # one more at each end
 
 
 def test_paraphrases_have_no_word_on_both_sides() -> None:
@@ -209,11 +210,6 @@ def test_hard_distractors_are_nearly_the_key() -> None:
     found = document(needle(hard="qualifier"), Cell("niah", 1500, 0.5, 0))
     keys = [re.findall(r"([a-z]+-[a-z]+) at the \w+ \w+", fact.text)[0] for fact in found.facts]
     assert len(set(keys)) == 1
-
-
-def test_an_unset_form_leaves_the_identity_of_older_runs() -> None:
-    assert not {"match", "pieces", "hard"} & set(options_of(Needle()))
-    assert options_of(Needle(pieces=2))["pieces"] == 2
 
 
 # --- planted profiles ---

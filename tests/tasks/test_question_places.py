@@ -10,7 +10,7 @@ import pytest
 
 from leadline.cli.main import run_command as run_command
 from leadline.core import registry
-from leadline.core.contracts import Tokenizer, options_of
+from leadline.core.contracts import Tokenizer
 from leadline.core.errors import UsageError
 from leadline.core.records import Record
 from leadline.core.spec import TaskSpec
@@ -72,11 +72,6 @@ def test_a_question_before_the_document_is_not_for_documents_with_several() -> N
     with pytest.raises(UsageError, match="document of its own"):
         Needle(question_at="both").write(cells, seed=0)
     assert len(Needle(question_at="after").write(cells, seed=0).questions) == 2
-
-
-def test_an_unset_place_leaves_the_identity_of_older_runs() -> None:
-    assert "question_at" not in options_of(Needle())
-    assert options_of(Needle(question_at="before"))["question_at"] == "before"
 
 
 # --- wordings ---

@@ -94,9 +94,11 @@ def _show(kind: PluginKind, name: str, *, as_json: bool) -> None:
             raise
         fix = f"did you mean leadline {others[0]} show {name}?"
         raise UsageError(error.what, where=error.where, fix=fix) from None
-    if kind == "tasks" and (rows := _trivial_scores(name)):
-        found["trivial_readers"] = mean_scores(rows)
-        found["trivial_readers_by_depth"] = {str(depth): scores for depth, scores in rows.items() if depth is not None}
+    if kind == "tasks" and (by_depth := _trivial_scores(name)):
+        found["trivial_readers"] = mean_scores(by_depth)
+        found["trivial_readers_by_depth"] = {
+            str(depth): scores for depth, scores in by_depth.items() if depth is not None
+        }
     if as_json:
         print_json(found)
         return

@@ -213,6 +213,9 @@ class KeyAndValues:
 
 # --- keys ---
 
+SPARE_CLUES = 64
+"""Clues that are left before needles at the ends of a document take any: one that is drawn rules out some others."""
+
 
 @dataclass(frozen=True, slots=True)
 class Key:
@@ -237,13 +240,21 @@ def draw_paraphrase(draw: random.Random, taken: set[str], split: Split) -> Key:
 def draw_association(draw: random.Random, taken: set[str], split: Split) -> Key:
     """What somebody did, with a name before it, and what the person is asked for by. No concept of a document might
     be meant by the clue of another."""
-    clues = _clues(split)
-    free = [a for a in clues if a.concept not in taken and not any(f"@{group}" in taken for group in a.groups)]
+    free = _free_clues(taken, split)
     if not free:
-        raise _used_up(len({a.concept for a in clues}))
+        raise _used_up(len({a.concept for a in _clues(split)}))
     chosen = draw.choice(free)
     taken.update((chosen.concept, *(f"@{group}" for group in chosen.groups)))
     return Key(f"{draw_name(draw, taken)} {chosen.clue}", f"the person who {chosen.concept}")
+
+
+def associations_left(taken: set[str], split: Split) -> int:
+    """How many clues may still be drawn, fewer of which can be in one document: more than are needed at its ends."""
+    return max(len(_free_clues(taken, split)) - SPARE_CLUES, 0)
+
+
+def _free_clues(taken: set[str], split: Split) -> list[Association]:
+    return [a for a in _clues(split) if a.concept not in taken and not any(f"@{group}" in taken for group in a.groups)]
 
 
 @cache

@@ -37,6 +37,7 @@ from leadline.tasks.needle_forms import (
     Hard,
     KeyAndValues,
     NeedleMatch,
+    associations_left,
     draw_association,
     draw_paraphrase,
     form_instruction,
@@ -229,6 +230,8 @@ class Needle(TranslatedTask, RetrievalTask):
         values: list[str] = []
         ends: list[list[Fact]] = []
         for end, places in zip(("before", "after"), guard_places(cells, seed), strict=True):
+            if self.match == "association":  # whose table is short: one at each end, while there are any
+                places = [place for place in dict.fromkeys(places) if associations_left(taken, self.split)]
             needles = [self._needle(draw, taken) for _ in places]
             values += [value for needle in needles for value in needle.values[:1]]
             ends.append(
