@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from leadline.cli.main import run_command
 from leadline.features.dashboard.live import headline_of
 from leadline.report.charts.curves import curves
 from leadline.report.charts.heatmap import heatmap
@@ -104,3 +105,27 @@ def test_only_the_lengths_that_were_asked_are_called_all(tmp_path: Path) -> None
     assert any(line.startswith("Over the lengths and depths that were asked it is right") for line in found.findings)
     assert not any("all lengths" in line for line in found.findings)
     assert any(line.startswith("Nothing longer than 64k") for line in found.not_measured)
+
+
+@pytest.mark.parametrize("model", ["sim:perfect?noise=0.05", "sim:cliff?window=1500"])
+def test_headline_table_json_and_stopping_sentence_are_one_procedure(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["run", "niah", "--model", model, "--lengths", "256,512,1k,2k", "--depths", "3", "--samples", "100"]
+    run_command([*command, "--until", "effective", "--no-figure", "--out", str(tmp_path / "run")])
+    printed = "".join(capsys.readouterr())
+    run = load_run(tmp_path / "run")
+    found, values = verdict(run), summary(run)["effective_length"]
+    rows = {length: tally.interval for length, tally in run.table.by_length.items() if tally.interval}
+    assert found.effective is not None
+    if "cliff" in model:
+        assert "1k reaches a score of 85.6, 2k does not (95% at every look)" in printed
+        assert found.claim.startswith("Can use 1k of the 1500 tokens it claims (95%: at least 1k, below 2k)")
+        assert (values["low"], values["high"], values["decided"]) == (1024, 2048, True)
+        assert rows[1024].low >= 0.856 > rows[2048].high
+    else:
+        assert "at least 2k (95% at every look)" in printed
+        assert found.claim.startswith("Can use at least 2k tokens")
+        assert (values["low"], values["high"], values["decided"]) == (2048, None, True)
+        assert rows[2048].low >= 0.856
+    assert found.effective.by_rule

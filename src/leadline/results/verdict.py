@@ -32,12 +32,13 @@ from leadline.results.sentences import (
     reached_lengths,
 )
 from leadline.results.table import PUBLISHED, Table, scorer_gaps
+from leadline.stats.allocate import parse_until
 from leadline.stats.diagnose import diagnose
 from leadline.stats.effective import EffectiveLength, Threshold, effective_length, factors_to_decide
-from leadline.stats.intervals import FEW_CLUSTERS, answers_behind
+from leadline.stats.intervals import CONFIDENCE, FEW_CLUSTERS, answers_behind
 from leadline.stats.marginals import design_effect, evidence_by
 from leadline.stats.observations import Observations, parts_by_category, parts_by_depth
-from leadline.stats.sequential import anytime_effective
+from leadline.stats.sequential import anytime_effective, rounds_by_length, rounds_to_settle, statuses_by_length
 
 OWN_SHARE = 0.85
 """Of its score at the shortest length: what a model must keep by its own measure (NoLiMa, arXiv 2502.05167)."""
@@ -47,6 +48,8 @@ READING_WORDS = {
     "shared": "a document for each length",
     "nested": "one document for all lengths",
 }
+MOST_ROUNDS = 5000
+"""Samples a cell beyond which a stopping rule is not said to decide a length."""
 REFUSED_SHARE = 0.1
 """Of the prompts: with this many refused ones the headline says so first."""
 HARDER = "harder than fresh reading and not comparable with published results"
@@ -117,7 +120,11 @@ def effective_in(run: Run, samples: Observations, line: Threshold | None = None)
     if answered < (1 if run.rule and len(run.table.lengths) > 1 else 2):
         return None
     found = effective_length(samples, line or run.line, claimed=run.window)
-    return anytime_effective(samples, found) if run.rule else found
+    if not run.rule:
+        return found
+    until = parse_until(run.rule)
+    confidence = until.number if until.rule == "effective" else CONFIDENCE
+    return anytime_effective(samples, found, run.table.lengths, confidence)
 
 
 def effective_parts(run: Run) -> dict[str, dict[str, EffectiveLength]]:
@@ -234,6 +241,8 @@ def claim(run: Run, found: EffectiveLength | None) -> str:
 def format_more(run: Run, found: EffectiveLength) -> str:
     """`8 more samples a cell would tell (about 40 min).`: what would decide the open lengths if their scores stayed as
     they are, by the intervals that decide now, at the speed of the run so far."""
+    if found.by_rule:
+        return _format_more_of_rule(run, found)
     factors = factors_to_decide(found)
     stuck = [format_tokens(length) for length, factor in factors.items() if factor is None]
     if stuck:
@@ -251,6 +260,21 @@ def format_more(run: Run, found: EffectiveLength) -> str:
     )
     time = f" (about {format_duration(seconds)})" if seconds >= 1 else ""
     return f"{format_count(more, 'more sample')} a cell would tell{time}."
+
+
+def _format_more_of_rule(run: Run, found: EffectiveLength) -> str:
+    """The same where a stopping rule asks: by its confidence sequences, up to a number of samples a cell."""
+    if run.totals.missing or found.unasked:
+        return "The rule had not finished: run the same command again."
+    ask = "raise --samples" if parse_until(run.rule).rule == "effective" else "--until effective asks them"
+    open_lengths = [score.length for score in found.scores if score.state == "open"]
+    rounds = statuses_by_length(rounds_by_length(run.table.counted), open_lengths, found.line, found.confidence)
+    needed = [rounds_to_settle(status, found.confidence) for status in rounds]
+    names = format_list([format_tokens(length) for length in open_lengths])
+    if any(count is None or count > MOST_ROUNDS for count in needed):
+        verb = "is" if len(open_lengths) == 1 else "are"
+        return f"{names} {verb} too close to the threshold ({format_threshold(found)}) for more samples to tell."
+    return f"About {max(count or 0 for count in needed):,} samples a cell at {names} would tell: {ask}."
 
 
 def format_missing(run: Run) -> str:

@@ -81,7 +81,7 @@ def _first_look(plan: Plan, tariff: Tariff) -> float | None:
     reading = plan.spec.reading
     if len(plan.spec.lengths) < 2 or not plan.places:
         return None
-    design = Design(places=plan.places, at_once=plan.at_once, nested=reading == "nested")
+    design = Design(places=plan.places, at_once=plan.at_once, reading=reading)
     total, seen = 0.0, set()
     for cell in sorted(until_effective(observations(()), design, confidence=0.95).next, key=lambda c: -c.length):
         prompts, closing = plan.prompts[cell.task]

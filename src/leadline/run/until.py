@@ -156,7 +156,7 @@ def _design(made: Plan) -> Design:
         cap=made.spec.samples,
         fixed=made.spec.samples,
         at_once=made.at_once,
-        nested=made.spec.reading == "nested",
+        reading=made.spec.reading,
     )
 
 

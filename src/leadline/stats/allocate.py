@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 
 from leadline.core.errors import UsageError
-from leadline.core.types import Cell
+from leadline.core.types import Cell, Reading
 from leadline.stats.compare import coordinates, pair
 from leadline.stats.effective import Threshold
 from leadline.stats.gate import Clause, GateResult, check_gate
@@ -34,6 +34,8 @@ from leadline.stats.sequential import (
 
 GridPoint = tuple[str, int, float | None]
 """A cell without its sample: task, length, depth."""
+FIRST_ROUNDS = 12
+"""Rounds that a length of which nothing is known is expected to take."""
 StepOutcome = Literal["going on", "decided", "undecided"]
 
 
@@ -48,8 +50,9 @@ class Design:
     """Of one sample at each length; a length that is not named costs its own number of tokens."""
     at_once: int = 16
     """Samples worth asking together: as many as there are workers."""
-    nested: bool = False
-    """Whether one document answers for every length, so that a round of one is a round of all."""
+    reading: Reading = "fresh"
+    """How documents are read: one of `shared` answers all cells of a task at a length, one of `nested` those of all
+    lengths up to the longest that is asked of it."""
 
     def cost_of(self, length: int) -> float:
         return self.cost.get(length, float(length))
@@ -60,7 +63,18 @@ class Design:
 
     @property
     def fixed_cost(self) -> float:
-        return self.fixed * sum(self.cost_of(length) for _, length, _ in self.places)
+        """Of the fixed number of samples of every cell; a document counts once."""
+        read = [(task, length) for task, length, _ in self.places]
+        if self.reading == "shared":
+            read = list(dict.fromkeys(read))
+        elif self.reading == "nested":
+            read = list({task: (task, length) for task, length in sorted(read, key=lambda each: each[1])}.values())
+        return self.fixed * sum(self.cost_of(length) for _, length in read)
+
+    def round_cost(self, length: int) -> float:
+        """Of one sample of every cell of a length."""
+        cells = [task for task, n, _ in self.places if n == length]
+        return self.cost_of(length) * (len(cells) if self.reading == "fresh" else len(set(cells)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +174,7 @@ def until_effective(
         or (s.rounds > 0 and bool(hopeless(s.mean, s.scatter, s.rounds, s.line, design.cap, confidence)))
         for s in found
     ]
-    cells = {length: len(asked[length]) for length in lengths}
-    cost = [design.cost_of(length) * cells[length] for length in lengths]
+    cost = [design.round_cost(s.length) * rounds_left(s, design.cap, confidence) for s in found]
     at = next_length([s.status for s in found], capped, cost)
     low = max((i for i, s in enumerate(found) if s.status == "above"), default=-1)
     high = min((i for i, s in enumerate(found) if s.status == "below" and i > low), default=len(found))
@@ -178,16 +191,27 @@ def until_effective(
     )
     spent = _cost(data, design)
     if at is None:
-        more = _cost_to_settle(between, cells, design, confidence)
+        more = _cost_to_settle(between, design, confidence)
         return SamplingStep("undecided" if between else "decided", search, (), spent, design.fixed_cost, more)
     wanted = [lengths[at]] if line.share is None else [lengths[0], lengths[at]]
-    wanted = list(lengths) if design.nested else wanted
+    if design.reading == "nested":  # a document that is read up to a length answers the open ones before it
+        wanted += [s.length for s in between if s.length < lengths[at]]
     follow = tuple(cell for length in dict.fromkeys(wanted) for cell in _round(asked[length], length, design))
     return SamplingStep("going on", search, follow, spent, design.fixed_cost)
 
 
 def _cost(data: Observations, design: Design) -> float:
-    return sum(design.cost_of(length) for length in data.length.tolist())
+    """A document counts once, at the longest length that was asked of it."""
+    read: dict[str, int] = {}
+    for document, length in zip(data.cluster.tolist(), data.length.tolist(), strict=True):
+        read[document] = max(read.get(document, 0), length)
+    return sum(design.cost_of(length) for length in read.values())
+
+
+def rounds_left(status: LengthStatus, cap: int, confidence: float) -> float:
+    """About how many more rounds a length takes: what its own scores say, and as many as the cap at most."""
+    needed = rounds_to_settle(status, confidence) if status.rounds else FIRST_ROUNDS
+    return float(max(1, min(needed or cap, cap) - status.rounds))
 
 
 def until_cells(data: Observations, design: Design, half_width: float) -> SamplingStep:
@@ -290,14 +314,12 @@ def _samples_for(half_width: float, total: float, n: int) -> int:
     return high
 
 
-def _cost_to_settle(
-    open_ones: Sequence[LengthStatus], cells: Mapping[int, int], design: Design, confidence: float
-) -> float | None:
+def _cost_to_settle(open_ones: Sequence[LengthStatus], design: Design, confidence: float) -> float | None:
     """Of the lengths that are still open, if their means stay where they are; None where no number of rounds would."""
     total = 0.0
     for status in open_ones:
         needed = rounds_to_settle(status, confidence)
         if needed is None:
             return None
-        total += (needed - status.rounds) * cells[status.length] * design.cost_of(status.length)
+        total += (needed - status.rounds) * design.round_cost(status.length)
     return total if open_ones else None

@@ -108,6 +108,10 @@ class EffectiveLength:
     wanted: int = 0
     interpolated: float | None = None
     """Where the curve crosses the threshold between `length` and the next measured length, if it does."""
+    unasked: int = 0
+    """Lengths that a stopping rule has not asked and that the others do not decide."""
+    by_rule: bool = False
+    """Whether a stopping rule chose the samples, so that ends are those of confidence sequences."""
     falls: bool = True
     """False when the scores fail the threshold and reach it again at longer lengths: then `length` is the longest
     length that reaches it, and no curve is fitted."""
@@ -115,7 +119,7 @@ class EffectiveLength:
     @property
     def decided(self) -> bool:
         """Whether every length measured is surely above the threshold or surely below it."""
-        return all(score.state != "open" for score in self.scores)
+        return not self.unasked and all(score.state != "open" for score in self.scores)
 
     def __str__(self) -> str:
         """`32k (95%: at least 16k, below 64k)`, `at least 128k`, `below 4k`."""
@@ -136,7 +140,7 @@ class EffectiveLength:
     def between(self) -> str:
         """Where the effective length may be: `between 16k and 64k`, `below 8k`, `between 16k and 32k, or beyond`."""
         low, high = format_tokens(self.low), format_tokens(self.high)
-        shortest, longest = format_tokens(self.scores[0].length), format_tokens(self.scores[-1].length)
+        shortest, longest = format_tokens(self.scores[0].length), format_tokens(max(self.scores[-1].length, self.high))
         if self.low_open and self.high_open:
             return (
                 f"between {shortest} and {longest}, or outside" if shortest != longest else f"below or above {shortest}"
@@ -148,7 +152,7 @@ class EffectiveLength:
     @property
     def ends(self) -> str:
         """`at least 16k, below 64k`; empty when the whole interval lies outside the lengths measured."""
-        shortest, longest = self.scores[0].length, self.scores[-1].length
+        shortest, longest = self.scores[0].length, max(self.scores[-1].length, self.high)
         surely_below = self.low_open and not self.high_open and self.high <= shortest
         surely_beyond = self.high_open and not self.low_open and self.low >= longest
         if surely_below or surely_beyond:

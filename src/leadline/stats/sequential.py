@@ -23,7 +23,7 @@ from typing import Literal
 import numpy as np
 import scipy  # loads its parts when they are first used
 
-from leadline.stats.effective import EffectiveLength, Threshold
+from leadline.stats.effective import RULER_THRESHOLD, Bound, EffectiveLength, LengthState, Threshold
 from leadline.stats.intervals import Estimate, Interval
 from leadline.stats.observations import CELL, BoolArray, FloatArray, IntArray, Observations
 
@@ -31,12 +31,19 @@ SHARPEST = 40
 """The round at which the asymptotic sequence is narrowest, roughly; fixed before any data is seen."""
 BURN_IN = 8
 """Rounds before an estimated scatter is trusted."""
+BURN_IN_SHARED = 24
+"""The same for a low end where a round is one document: were one in seven lost whole, so many would have none in 2 of
+100 cases."""
+ASSUMED_CORRELATION = 1 / 3
+"""Of the answers of a document before any is seen: the mean of the prior of `leadline.stats.intervals`."""
 
 PRETENDED = 2.5
 """How much scatter is assumed before any is seen, as a sum of yes/no variances: ten fair coins' worth."""
 EXACT_SHARE = 0.2
 """The part of the allowed error that the exact sequence gets; it decides the clear cases."""
-HOPELESS = 0.05
+BEFORE_GIVING_UP = 16
+"""Rounds of a length before it can be given up."""
+HOPELESS = 0.35
 """A length is given up when the chance that it is settled before its cap has fallen to this."""
 
 LineStatus = Literal["above", "below", "open"]
@@ -63,6 +70,23 @@ class Rounds:
     length: int
     means: FloatArray
     prompts: float
+    answers: float = 0.0
+    """Where prompts share a document: how many a round has; else 0."""
+
+    @property
+    def is_shared(self) -> bool:
+        return self.answers > 1
+
+    @property
+    def assumed_prompts(self) -> float:
+        """Independent prompts that a round is assumed to be worth before its scatter is seen."""
+        if not self.is_shared:
+            return self.prompts
+        return self.answers / (1 + (self.answers - 1) * ASSUMED_CORRELATION)
+
+    @property
+    def burn_in(self) -> int:
+        return BURN_IN_SHARED if self.is_shared else BURN_IN
 
 
 def beta_binomial_sequence(successes: float, n: float, confidence: float = 0.95) -> Interval:
@@ -117,37 +141,53 @@ def asymptotic_p(gap: float, deviation: float, n: float) -> float:
 
 
 def statuses(
-    means: FloatArray, prompts: float, line: float, confidence: float = 0.95, *, unit: bool = True
+    means: FloatArray,
+    prompts: float,
+    line: float,
+    confidence: float = 0.95,
+    *,
+    unit: bool = True,
+    assumed_prompts: float = 0.0,
+    burn_in: int = BURN_IN,
 ) -> IntArray:
     """-1, 0 or 1 after each round of each row of `means` (runs x rounds): below the threshold, open, above it.
 
-    `unit` says that scores lie between 0 and 1; otherwise only the asymptotic sequence can be used.
+    `assumed_prompts` is for the scatter, where it is not `prompts`. `unit` says that scores lie between 0 and 1;
+    otherwise only the asymptotic sequence can be used.
     """
     n = np.arange(1, means.shape[1] + 1)
     totals = np.cumsum(means, axis=1)
     running = totals / n
-    scatter = scatter_of(totals, np.cumsum(means**2, axis=1), n, prompts, line if unit else None)
+    assumed = assumed_prompts or prompts
+    scatter = scatter_of(totals, np.cumsum(means**2, axis=1), n, assumed, line if unit else None)
     exact, asymptotic = _split(confidence, unit)
-    apart = (n >= BURN_IN) & (np.abs(running - line) > asymptotic_half_width(scatter, n, asymptotic))
+    seen = n >= np.where(running > line, burn_in, BURN_IN)
+    apart = seen & (np.abs(running - line) > asymptotic_half_width(scatter, n, asymptotic))
     if unit and 0 < line < 1:
         apart |= log_evidence(totals * prompts, n * prompts, line) > -np.log1p(-exact)
     return np.where(apart, np.sign(running - line), 0.0).astype(np.int64)
 
 
 def length_status(rounds: Rounds, line: float, confidence: float = 0.95, *, unit: bool = True) -> LengthStatus:
-    """The status of one length now. A decision at an earlier look is kept."""
+    """The status of one length now. A decision at an earlier look is kept, and with it what its interval excluded."""
     n = len(rounds.means)
     if n == 0:
         nothing = Interval(0.0, 1.0, confidence, "confidence sequence")
         return LengthStatus(rounds.length, 0, float("nan"), nothing, "open", line, float("nan"))
-    signs = statuses(rounds.means[None, :], rounds.prompts, line, confidence, unit=unit)[0]
+    signs = statuses(
+        rounds.means[None, :], rounds.prompts, line, confidence,
+        unit=unit, assumed_prompts=rounds.assumed_prompts, burn_in=rounds.burn_in,
+    )[0]  # fmt: skip
     decided = np.flatnonzero(signs)
     sign = int(signs[decided[0]]) if len(decided) else 0
-    total, squares = float(rounds.means.sum()), float(np.sum(rounds.means**2))
-    scatter = float(scatter_of(np.array(total), np.array(squares), np.array(n), rounds.prompts, line if unit else None))
-    interval = _sequence(total, n, rounds.prompts, scatter, confidence, unit=unit)
+    interval, scatter = _sequence(rounds, n, line, confidence, unit=unit)
+    if sign:
+        first, _ = _sequence(rounds, int(decided[0]) + 1, line, confidence, unit=unit)
+        low, high = max(first.low, interval.low), min(first.high, interval.high)
+        # Ends that do not meet are an error that the sequence allows for; the earlier look decided.
+        interval = replace(first, low=low, high=high) if low <= high else first
     word: LineStatus = "above" if sign > 0 else "below" if sign < 0 else "open"
-    return LengthStatus(rounds.length, n, total / n, interval, word, line, scatter)
+    return LengthStatus(rounds.length, n, float(rounds.means.mean()), interval, word, line, scatter)
 
 
 def rounds_by_length(data: Observations) -> list[Rounds]:
@@ -177,7 +217,8 @@ def _rounds(length: int, data: Observations, which: IntArray, independent: bool)
     mass = np.bincount(which, weights=weight * answered, minlength=count)
     total = np.bincount(which, weights=np.where(answered, weight * data.value, 0.0), minlength=count)
     kept = (np.bincount(which[answered], minlength=count) * 2 >= int(cell.max()) + 1) & (mass > 0)
-    return Rounds(length, total[kept] / mass[kept], 1.0 / float(weight.max()) if independent else 1.0)
+    worth = 1.0 / float(weight.max())
+    return Rounds(length, total[kept] / mass[kept], worth if independent else 1.0, 0.0 if independent else worth)
 
 
 def statuses_by_length(
@@ -186,13 +227,13 @@ def statuses_by_length(
     """Every length against the threshold; against a share of the shortest length's score by the gap of paired
     rounds."""
     held = {one.length: one for one in rounds}
-    mine = [held.get(length, Rounds(length, np.zeros(0), 1.0)) for length in lengths]
+    mine = [held.get(length, Rounds(length, np.zeros(0), 1.0)) for length in lengths]  # none: not asked yet
     if line.share is None:
         return [length_status(one, line.value, confidence) for one in mine]
     base, found = mine[0].means, []
     for one in mine:
         n = min(len(one.means), len(base))
-        gap = Rounds(one.length, one.means[:n] - line.share * base[:n], one.prompts)
+        gap = Rounds(one.length, one.means[:n] - line.share * base[:n], one.prompts, one.answers)
         found.append(length_status(gap, 0.0, confidence, unit=False))
     return found
 
@@ -250,7 +291,7 @@ def hopeless(
     needed = asymptotic_half_width(scatter, cap, _split(confidence, True)[1])
     drift = np.asarray(scatter) * np.sqrt(np.maximum(1 / rounds - 1 / cap, 1e-12))
     chance = scipy.special.ndtr((gap - needed) / drift) + scipy.special.ndtr((-gap - needed) / drift)
-    return np.asarray((rounds >= SHARPEST) & (chance < HOPELESS))
+    return np.asarray((rounds >= BEFORE_GIVING_UP) & (chance < HOPELESS))
 
 
 def _split(confidence: float, unit: bool) -> tuple[float, float]:
@@ -272,16 +313,20 @@ def scatter_of(totals: FloatArray, squares: FloatArray, n: IntArray, prompts: fl
     return np.asarray(np.sqrt((spread + pretended * prior) / (n + pretended - 1)))
 
 
-def _sequence(total: float, n: int, prompts: float, scatter: float, confidence: float, *, unit: bool) -> Interval:
+def _sequence(rounds: Rounds, n: int, line: float, confidence: float, *, unit: bool) -> tuple[Interval, float]:
+    """The interval after the first `n` rounds, and the standard deviation of a round."""
     low, high = (0.0, 1.0) if unit else (-np.inf, np.inf)
     exact, asymptotic = _split(confidence, unit)
+    total, squares = float(rounds.means[:n].sum()), float(np.sum(rounds.means[:n] ** 2))
     if unit:
-        sure = beta_binomial_sequence(total * prompts, n * prompts, exact)
+        sure = beta_binomial_sequence(total * rounds.prompts, n * rounds.prompts, exact)
         low, high = sure.low, sure.high
-    if n >= BURN_IN:
-        width = float(asymptotic_half_width(scatter, n, asymptotic))
-        low, high = max(low, total / n - width), min(high, total / n + width)
-    return Interval(low, high, confidence, "confidence sequence")
+    sums = np.array(total), np.array(squares), np.array(n)
+    scatter = float(scatter_of(*sums, rounds.assumed_prompts, line if unit else None))
+    width = float(asymptotic_half_width(scatter, n, asymptotic))
+    low = max(low, total / n - width) if n >= rounds.burn_in else low
+    high = min(high, total / n + width) if n >= BURN_IN else high
+    return Interval(low, high, confidence, "confidence sequence"), scatter
 
 
 # --- Intervals for runs that decided by themselves when to stop
@@ -291,8 +336,9 @@ def _sequence(total: float, n: int, prompts: float, scatter: float, confidence: 
 # those rounds is read off where the run stopped. Sample i of a cell is the same whenever it is asked for, so complete
 # rounds are one fixed series and a sequence over it may be read at any time.
 
-LINE = 0.5
-"""The line that the assumed scatter is computed for when a mean is compared with nothing: the widest."""
+LINE = RULER_THRESHOLD
+"""The line that the assumed scatter is computed for: that of the rule `effective`, so that table and rule show one
+interval."""
 
 
 def complete_rounds(data: Observations) -> Rounds:
@@ -318,29 +364,43 @@ def anytime(data: Observations, estimate: Estimate) -> Estimate:
     return replace(estimate, interval=replace(found, low=low, high=high))
 
 
-def anytime_effective(data: Observations, found: EffectiveLength) -> EffectiveLength:
-    """The effective length with ends that hold at every look: the longest length that is surely above the threshold,
-    and the first longer one that is surely below. Assumes that longer is not easier, as the search does."""
-    lengths = [score.length for score in found.scores]  # those with an answer
-    rounds = rounds_by_length(data)
-    status = [s.status for s in statuses_by_length(rounds, lengths, found.line, found.confidence)]
-    below = min((i for i, s in enumerate(status) if s == "below"), default=len(status))
+def anytime_effective(
+    data: Observations, found: EffectiveLength, planned: Sequence[int] = (), confidence: float = 0.95
+) -> EffectiveLength:
+    """The effective length as the stopping rule finds it: the longest length that is surely above the threshold, and
+    the first longer one that is surely below, at every look. Assumes that longer is not easier, as the search does.
+
+    `planned` has the lengths that the rule could ask, if some have no answer.
+    """
+    asked = {score.length for score in found.scores}
+    lengths = sorted(asked | set(planned))
+    status = [s.status for s in statuses_by_length(rounds_by_length(data), lengths, found.line, confidence)]
     last = max((i for i, s in enumerate(status) if s == "above"), default=-1)
-    low = max((i for i, s in enumerate(status[:below]) if s == "above"), default=-1)
+    below = min((i for i, s in enumerate(status) if s == "below"), default=len(status))
+    falls = found.falls and below > last
+    low = last if falls else max((i for i, s in enumerate(status[:below]) if s == "above"), default=-1)
     high = min((i for i, s in enumerate(status) if s == "below" and i > last), default=len(status))
-    falls = found.falls and low == last
-    scores = tuple(replace(score, state=state) for score, state in zip(found.scores, status, strict=True))
-    length = found.length
+    length = float(lengths[max(last, 0)])
     if not falls:
-        length = float(max((s.length for s in scores if s.mean >= found.threshold), default=lengths[0]))
+        length = float(max((s.length for s in found.scores if s.mean >= found.threshold), default=lengths[0]))
+    bound: Bound = "below" if last < 0 else "at least" if high == len(lengths) else "crossing"
+    ends = (length, float(lengths[min(high, len(lengths) - 1)]))
+    states: dict[int, LengthState] = {
+        n: "above" if i <= low else "below" if i >= high else status[i] if not falls else "open"
+        for i, n in enumerate(lengths)
+    }
     return replace(
         found,
-        scores=scores,
+        scores=tuple(replace(score, state=states[score.length]) for score in found.scores),
+        bound=bound,
         length=length,
-        interpolated=found.interpolated if falls else None,
+        interpolated=found.interpolated if falls and ends[0] < (found.interpolated or 0.0) < ends[1] else None,
         falls=falls,
-        low=min(length, float(lengths[low] if low >= 0 else lengths[0])),
-        high=max(length, float(lengths[high] if high < len(lengths) else lengths[-1])),
+        low=min(length, float(lengths[max(low, 0)])),
+        high=max(length, ends[1]),
         low_open=low < 0,
         high_open=high == len(lengths),
+        confidence=confidence,
+        unasked=sum(state == "open" and n not in asked for n, state in states.items()),
+        by_rule=True,
     )
