@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from leadline.core.types import Cell, Document
 from leadline.tasks.needle_forms import QUESTIONS, QUESTIONS_FOR_SEVERAL, WORDINGS
 from leadline.tasks.niah import Needle
 from leadline.text.chat import completion_frame
+from support.commands import Say
 from support.fitting import fit
 from support.toy_tokenizers import SMALL_PROSE, toy_tokenizer
 
@@ -146,3 +148,27 @@ def test_among_lines_of_code_a_needle_is_a_comment(options: dict[str, Any]) -> N
     for fact in made.facts:
         assert fact.text.startswith("# ")
         assert any(line.strip() == fact.text for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("needle", "answers"),
+    [("The tram is number 42.", ["41"]), ("The tram is number 142.", ["42"]), ("Ana knows it.", ["no", "now"])],
+)
+def test_an_answer_that_the_needle_does_not_give_is_an_error(
+    say: Say, needle: str, answers: list[str], tmp_path: Path
+) -> None:
+    said = say(
+        "run", "niah", "--model", "sim:perfect", "--lengths", "1k", "--set", f"needle={needle}", "--set",
+        "question=Which number?", "--set", f"answers={json.dumps(answers)}", "--out", str(tmp_path / "run"),
+    )  # fmt: skip
+    assert said.code not in (0, 1)
+    assert "is in the needle" in said.err
+    assert "fix:" in said.err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("needle", "answer"), [("Tram 42 is best.", "tram 42"), ("\u7535\u8f66\u662f42\u53f7\u3002", "42\u53f7")]
+)
+def test_an_answer_may_have_another_letter_case_and_script(needle: str, answer: str) -> None:
+    assert Needle(needle=needle, question="Which tram?", answers=(answer, "another word for it")).answers[0] == answer

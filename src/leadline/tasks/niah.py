@@ -7,6 +7,7 @@ sample draws its own needle, wording and part of the haystack, and the question 
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -132,6 +133,11 @@ class Needle(TranslatedTask, RetrievalTask):
             object.__setattr__(self, "keys", self.queries)
         if self.absent and (self.needle or self.queries > 1):
             raise ValueError("absent is for generated needles and one query: leave out needle and queries")
+        if self.needle and not any(_has_phrase(self.needle, answer) for answer in self.answers):
+            raise ValueError(
+                f"no answer ({', '.join(map(repr, self.answers))}) is in the needle, so none could be right: "
+                "give one as the needle words it"
+            )
         return self
 
     @model_validator(mode="after")
@@ -375,6 +381,15 @@ class Needle(TranslatedTask, RetrievalTask):
         fixed = self.answer_tokens or (64 if count == 1 else 128)
         longest = max(map(len, self.answers)) if self.needle else count * (LONGEST_VALUE[self.value_kind] + 2)
         return answer_allowance(fixed, longest)
+
+
+def _has_phrase(text: str, phrase: str) -> bool:
+    """Whether the text has the phrase in any letter case, and not as part of a longer word or number."""
+    letter = r"[^\W_\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]"  # Han and kana are written without spaces
+    phrase = phrase.strip()
+    start, end = (letter if re.match(letter, edge) else "" for edge in (phrase[:1], phrase[-1:]))
+    whole = (f"(?<!{start})" if start else "") + re.escape(phrase) + (f"(?!{end})" if end else "")
+    return bool(phrase) and re.search(whole, text, re.IGNORECASE) is not None
 
 
 @dataclass(frozen=True, slots=True)
