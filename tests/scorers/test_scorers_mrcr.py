@@ -32,7 +32,8 @@ def asked_for(number: int) -> Question:
         question,
         code_word="kelora",
         mistakes={"wrong ordinal": others},
-        labels={"ordinal": str(number + 1), "needles": "3"},
+        ordinal=number + 1,
+        labels={"needles": "3"},
     )
 
 

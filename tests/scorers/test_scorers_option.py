@@ -89,8 +89,8 @@ def test_a_scorer_that_does_not_exist_is_an_error_before_anything_is_asked(mine:
         registry.task(TaskSpec(name="longppl", options={"scorers": ["match.all"]}))
 
 
-def test_without_the_option_the_identity_of_a_run_is_what_it_was() -> None:
-    assert "scorers" not in options_of(registry.task(TaskSpec(name="niah")))
+def test_the_scorers_of_a_task_are_among_its_options() -> None:
+    assert options_of(registry.task(TaskSpec(name="niah")))["scorers"] == []
     assert options_of(registry.task(TaskSpec(name="niah", options={"scorers": ["match.any"]})))["scorers"] == [
         "match.any"
     ]

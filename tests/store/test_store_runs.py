@@ -323,7 +323,7 @@ def test_a_disk_that_is_full_loses_nothing_that_was_recorded(tmp_path: Path) -> 
 def test_prompts_are_kept_as_text_files_named_by_their_cell(tmp_path: Path) -> None:
     with open_run(tmp_path, manifest()) as writer:
         writer.keep_prompt(Cell("a/b[x=1]", 1024, 0.5, 2), "the whole prompt")
-    assert (tmp_path / PROMPTS / "a-b[x=1]-1024-0.5000-2.txt").read_text() == "the whole prompt"
+    assert (tmp_path / PROMPTS / "a-b-x=1-1024-0.5000-2.txt").read_text() == "the whole prompt"
 
 
 def test_a_folder_that_cannot_be_made_is_an_error_with_a_fix(tmp_path: Path) -> None:
