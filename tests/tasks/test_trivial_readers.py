@@ -103,7 +103,7 @@ def test_the_needle_asked_for_stays_at_its_depth(depth: float) -> None:
         document = fit(
             task.write([Cell("niah", 4096, depth, sample)], seed=0), WhitespaceTokenizer(), completion_frame()
         )
-        [needed] = [fact for fact in document.facts if fact.id in document.probes[0].facts]
+        [needed] = [fact for fact in document.facts if fact.id in document.probes[0].question.facts]
         assert abs(needed.depth - depth) < 0.03
 
 
