@@ -225,7 +225,7 @@ BAD = {
     "a flag's wrong type": (("run", "niah", *SIM, "--samples", "three"), 64, "--samples"),
     "unknown option": (("run", "niah", *SIM, "--set", "kyes=3"), 64, "did you mean 'keys'?"),
     "unknown provider": (("run", "niah", "--model", "opnai:m"), 64, "did you mean 'openai'?"),
-    "no provider": (("run", "niah", "--model", "gpt-5"), 64, "write PROVIDER:NAME"),
+    "no provider": (("run", "niah", "--model", "gpt-5"), 64, "or PROVIDER:NAME"),
     "unknown model option": (("run", "niah", "--model", "sim:perfect?windw=3"), 64, "did you mean 'window'?"),
     "unknown simulated model": (("run", "niah", "--model", "sim:perfct"), 64, "did you mean 'perfect'?"),
     "length below the floor": (("run", "niah", *SIM[:2], "--lengths", "90"), 65, "shortest length"),

@@ -171,7 +171,6 @@ def test_several_tasks_may_be_given_also_from_files(tmp_path: Path) -> None:
         ({"set_": ["=4"]}, "write --set keys=4"),
         ({"set_": ["answers=[x]"]}, "quote it for the shell"),
         ({"set_": ["keys=[]"]}, "write --set keys=VALUE"),
-        ({"what": None}, "name a suite, a task or a spec file"),
         ({"model": None}, "add --model"),
         ({"lengths": "4q"}, "write 4096, 4k"),
         ({"depths": "0,1.5"}, "write 0.5 for the middle"),

@@ -16,11 +16,14 @@ from leadline.core import registry
 from leadline.core.errors import UsageError
 from leadline.core.files import expand_path
 from leadline.core.format import format_count
+from leadline.core.spec import AUTO, Spec, parse_lengths
 from leadline.run.export_prompts import write_prompts
 from leadline.text.chat import ChatTemplate, completion_frame
 from leadline.text.fitting import Fitter
 from leadline.text.tokenizers import FileTokenizer, open_tokenizer
 
+DEFAULT_LENGTHS = "1k,2k,4k,8k"
+LENGTHS_HELP = f"Prompt lengths in tokens, such as 4k,8k,16k; 4k is 4096. [default: {DEFAULT_LENGTHS}]"
 LINE_SECONDS = 10.0
 """Between two progress lines."""
 
@@ -43,7 +46,7 @@ def build(
     ] = "test",
     set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help=options.SET_HELP)] = None,
     templates: Annotated[Path | None, typer.Option(metavar="FILE", help=options.TEMPLATES_HELP)] = None,
-    lengths: Annotated[str | None, typer.Option(metavar="LENGTHS", help=options.LENGTHS_HELP)] = None,
+    lengths: Annotated[str | None, typer.Option(metavar="LENGTHS", help=LENGTHS_HELP)] = None,
     depths: Annotated[str | None, typer.Option(metavar="DEPTHS", help=options.DEPTHS_HELP)] = None,
     samples: Annotated[int | None, typer.Option(metavar="N", help=options.SAMPLES_HELP)] = None,
     reading: Annotated[str | None, typer.Option(metavar="MODE", help=options.READING_HELP)] = None,
@@ -55,7 +58,7 @@ def build(
         what=what, model=model or "sim:perfect", set_=[*(set_ or []), f"split={split}"], lengths=lengths,
         depths=depths, samples=samples, reading=reading, seed=seed, templates=templates,
     )  # fmt: skip
-    spec = spec_of(flags)
+    spec = _without_auto(spec_of(flags))
     if format == "jsonl" and (not output.name or output.is_dir()):
         raise UsageError("the prompts need a file", where=f"-o {output}", fix="give a name like prompts.jsonl")
     started = time.monotonic()
@@ -75,6 +78,12 @@ def build(
     if len(written.files) > 20:
         echo(f"... and {len(written.files) - 20} more files")
     echo(f"{format_count(written.prompts, 'prompt')} in {seconds:.1f} s")
+
+
+def _without_auto(spec: Spec) -> Spec:
+    """No model is measured, so there is none that lengths or reading could fit."""
+    lengths = spec.lengths or parse_lengths(DEFAULT_LENGTHS)
+    return spec.model_copy(update={"lengths": lengths, "reading": "fresh" if spec.reading == AUTO else spec.reading})
 
 
 def _open_fitter(tokenizer: str | None, model: str | None, chat: bool) -> tuple[Fitter, Callable[[], None]]:

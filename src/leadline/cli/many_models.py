@@ -30,7 +30,10 @@ from leadline.stats.logprobs import metric_of
 from leadline.store.manifest import now
 from leadline.store.runs import slug
 from leadline.store.submissions import Submission, SubmissionEntry, merged, read_submission, write_submission
+from leadline.tasks.standard import STANDARD
 
+LISTED_SAMPLES = 8
+"""Samples per cell of the suite `standard`, where no rule decides."""
 ModelsOption = Annotated[
     Path | None,
     typer.Option(
@@ -136,6 +139,8 @@ def model_runs(
     specs = [spec_of(replace(flags, model=one.model)) for one in models]
     if logging is not None:
         specs = [spec.model_copy(update={"log": logging}) for spec in specs]
+    if suite_of(flags) == STANDARD.name:  # every model gets the same samples
+        specs = [spec.model_copy(update={"until": "", "samples": flags.samples or LISTED_SAMPLES}) for spec in specs]
     for spec in specs:
         registry.provider(registry.ModelName.parse(spec.model))  # an unknown option, before anything is measured
     if until or specs[0].until:

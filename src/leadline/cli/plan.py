@@ -12,14 +12,14 @@ import typer
 
 from leadline.cli.detection import detection, parse_points, show_detection
 from leadline.cli.many_models import IncludeModelOption, ModelsOption, ShardOption, listed_models, model_runs
-from leadline.cli.run import folder_of
-from leadline.console.options import RunOptions, UntilOption, spec_of, with_flags, with_rule
+from leadline.console.options import RunOptions, UntilOption, spec_of, suite_of, with_flags, with_rule
 from leadline.console.output import echo, print_json, print_table, warn
 from leadline.console.progress import ProgressListener
 from leadline.core.errors import UsageError
 from leadline.core.format import format_count, format_duration
 from leadline.core.spec import Spec
 from leadline.run.after_run import check_steps
+from leadline.run.continuing import RunFolder, find_run_folder
 from leadline.run.costs import Cost
 from leadline.run.money import money, side_by_side
 from leadline.run.plan import Plan, prepare
@@ -87,7 +87,8 @@ def plan(
     found = []
     for name, spec, folder in planned:
         with prepare(with_rule(spec, until), listen=ProgressListener(), planning=True) as made:
-            values = _plan_values(made, name, folder or folder_of(flags, made.spec) or made.folder)
+            place = RunFolder(out) if (out := folder or flags.out) else find_run_folder(made, suite_of(flags))
+            values = _plan_values(made, name, place)
             tariff = made.tariff or _flag_tariff(made.spec, price_in, price_out, price_cached, price_write)
             values["seconds"] = made.cost.seconds(tokens_per_second) if tokens_per_second else None
             values |= _money_values(made, tariff)
@@ -105,10 +106,11 @@ def plan(
         _show_total(found, total)
 
 
-def _plan_values(made: Plan, name: str, folder: Path) -> dict[str, Any]:
-    done = failed = 0
+def _plan_values(made: Plan, name: str, place: RunFolder) -> dict[str, Any]:
+    done, failed, folder = 0, 0, place.path
     if (folder / MANIFEST).exists():
-        if not made.model.card.plan_only:  # of a model that cannot be asked not everything is known
+        # Of a model that cannot be asked not everything is known.
+        if place.spec is None and not made.model.card.plan_only:
             refuse_other_run(read_manifest(folder), made.manifest, folder)
         done, failed = count_done(folder)
     return {
@@ -122,7 +124,10 @@ def _plan_values(made: Plan, name: str, folder: Path) -> dict[str, Any]:
         "total": asdict(made.cost),
         "already_done": done,
         "failed_before": failed,
-        "notes": list(made.notes),
+        "notes": [*made.notes, *([place.note] if place.note else [])],
+        "window_origin": made.model.card.window_origin,
+        "constants": made.model.card.constants,
+        "lengths": list(made.spec.lengths),
     }
 
 

@@ -40,9 +40,7 @@ from leadline.results.run import Run
 from leadline.results.summary import totals_values
 from leadline.results.totals import Totals, cache_warning, format_cache_use, format_seconds_saved
 from leadline.results.verdict import failures_fix
-from leadline.run.identity import folder_name
 from leadline.run.measure import CheckModel, Measured, check_model, measure_spec
-from leadline.run.plan import RUNS
 
 
 @with_flags
@@ -104,22 +102,16 @@ def run(
         spec = spec.model_copy(update={"log": logging})
     _refuse_unused_gate(spec.until, base, gate)
     measured = measure_with_progress(
-        spec, folder_of(flags, spec), keep_prompts=keep_prompts, check=check, base=base, gate=gate
+        spec, flags.out, suite=suite_of(flags), keep_prompts=keep_prompts, check=check, base=base, gate=gate
     )
     finish(measured, as_json=flags.json_, figure=figure)
-
-
-def folder_of(flags: RunOptions, spec: Spec) -> Path | None:
-    """--out, or the folder of a suite, which has its name. None is the default of the spec."""
-    if flags.out is not None or not (suite := suite_of(flags)):
-        return flags.out
-    return RUNS / folder_name(spec, suite)
 
 
 def measure_with_progress(
     spec: Spec,
     out: Path | None,
     *,
+    suite: str = "",
     keep_prompts: bool = False,
     check: CheckModel | None = None,
     base: Path | None = None,
@@ -128,7 +120,9 @@ def measure_with_progress(
     """Measures one model, with its progress in the terminal."""
     prepare_process(spec)
     with ProgressListener(rule=bool(spec.until)) as listener:
-        return measure_spec(spec, out, listen=listener, keep_prompts=keep_prompts, check=check, base=base, gate=gate)
+        return measure_spec(
+            spec, out, suite=suite, listen=listener, keep_prompts=keep_prompts, check=check, base=base, gate=gate
+        )
 
 
 def _refuse_unused_gate(until: str, base: Path | None, gate: str) -> None:

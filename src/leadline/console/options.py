@@ -22,14 +22,14 @@ from leadline.console.output import BudgetOption, PricesOption, TierOption, say,
 from leadline.core import registry
 from leadline.core.contracts import Task
 from leadline.core.errors import UnknownName, UsageError
-from leadline.core.spec import MAX_SAMPLES_UNTIL, Spec, Suite, SuiteSetting, TaskSpec, load_spec, make_spec
+from leadline.core.spec import AUTO, MAX_SAMPLES_UNTIL, Spec, Suite, SuiteSetting, TaskSpec, load_spec, make_spec
 from leadline.tasks.prompts import prompts_spec
+from leadline.tasks.standard import STANDARD
 from leadline.tasks.templates import template_notes, with_templates
 from leadline.tasks.wording import WordedTask
 
 COMMAND_LINE = "command line"
 """Where a wrong value was given, in errors."""
-DEFAULT_LENGTHS = "1k,2k,4k,8k"
 FROM_MEMORY = ("question answering", "published")
 """Categories of tasks whose questions can be asked without the document."""
 UntilOption = Annotated[
@@ -41,12 +41,15 @@ UntilOption = Annotated[
         f"--samples is then the maximum per cell. [default with --until: {MAX_SAMPLES_UNTIL}]",
     ),
 ]
-LENGTHS_HELP = f"Prompt lengths in tokens, such as 4k,8k,16k; 4k is 4096. [default: {DEFAULT_LENGTHS}]"
+LENGTHS_HELP = (
+    "Prompt lengths in tokens, such as 4k,8k,16k; 4k is 4096. auto: from 1k to the window, one beyond it, and both "
+    "sides of sizes such as a sliding window. [default: auto]"
+)
 DEPTHS_HELP = "Depths of the evidence: 11 (evenly spaced), sigmoid:11 (denser at the ends) or 0,0.5,1. [default: 5]"
 SAMPLES_HELP = "Samples per cell, that is per length and depth. [default: 3]"
 READING_HELP = (
-    "fresh: one document per question; shared: one document for all depths; nested: one for all lengths too. "
-    "[default: fresh]"
+    "fresh: one document per question; shared: one document for all depths; nested: one for all lengths too; "
+    "auto: the cheapest for this model. [default: fresh]"
 )
 SEED_HELP = "Random seed of the documents. [default: 0]"
 SET_HELP = (
@@ -54,6 +57,8 @@ SET_HELP = (
     'lists are JSON, as in answers=["x","y"]; qa_1.data=FILE is for one task of several. Repeatable.'
 )
 JUDGES_HELP = "A model that grades the answers at the end, as `leadline judge RUN --with MODEL` does later. Repeatable."
+THINKING_SAMPLES = 8
+"""Samples per cell of the suite `standard` where the allowance of a thinking model is found."""
 THINKING_HELP = (
     "How a served model is to think: on, off, low, medium, high, or a budget of tokens. Several, such as off,low,high, "
     "give a run each and one page."
@@ -79,7 +84,8 @@ class RunOptions:
         str | None,
         typer.Argument(
             metavar="SUITE|TASK|SPEC.toml",
-            help="What to run, such as niah; see `leadline tasks` and `leadline suites`.",
+            help="What to run, such as niah; see `leadline tasks` and `leadline suites`. [default: standard]",
+            show_default=False,
         ),
     ] = None
     model: Annotated[
@@ -177,11 +183,11 @@ def with_flags(command: Callable[..., None]) -> Callable[..., None]:
 
 def spec_of(flags: RunOptions) -> Spec:
     """The validated Spec: values of the suite, task or spec file, overridden by flags."""
-    values, where = _prompts(flags) if flags.prompts else _values(flags.what)
+    values, where = _prompts(flags) if flags.prompts else _values(what_of(flags))
     models = values.pop("models", None)  # a list of models is read in leadline.cli.many_models
     given: dict[str, Any] = {k: v for k in _SPEC_FLAGS if (v := getattr(flags, k)) is not None}
     limits = {k: v for k in _LIMIT_FLAGS if (v := getattr(flags, k)) is not None}
-    values = {"lengths": DEFAULT_LENGTHS, **values, **given}
+    values = {**values, **given}
     if flags.judges:
         judging = values.get("judges", {})
         values["judges"] = {**(judging if isinstance(judging, dict) else {}), "models": flags.judges}
@@ -191,7 +197,9 @@ def spec_of(flags: RunOptions) -> Spec:
         named = [name for given in flags.task for name in _task_names(given)]
         values["tasks"] = [*(values["tasks"] if where == "task" else ()), *named]
     if "tasks" not in values:
-        raise UsageError("no task given", fix="name a suite, a task or a spec file, for example `leadline run niah`")
+        raise UsageError(
+            "the spec names no tasks", where=where, fix='add tasks = ["niah"]; `leadline list tasks` has all of them'
+        )
     if "model" not in values:
         what = "this spec has a list of models, and one model is needed here" if models else "no model given"
         raise UsageError(what, fix="add --model, for example --model sim:perfect; see `leadline models`")
@@ -202,6 +210,8 @@ def spec_of(flags: RunOptions) -> Spec:
         values["model"] = with_thinking(str(values["model"]), setting)
         if "thinking=off" not in values["model"]:
             values.setdefault("allowance", "auto")
+            if flags.what is None and values["allowance"] == AUTO:  # it cannot be found while a rule decides
+                values |= {"until": "", "samples": values.get("samples", THINKING_SAMPLES)}
     spec = make_spec(
         values, where=COMMAND_LINE if where == "task" else f"{where} and {COMMAND_LINE}" if given or limits else where
     )
@@ -209,9 +219,14 @@ def spec_of(flags: RunOptions) -> Spec:
         spec = spec.model_copy(update={"tasks": tuple(with_templates(spec.tasks, flags.templates))})
         for note in template_notes(spec.tasks, flags.templates):
             warn(note)
-    configured = _configured(spec.tasks, flags.set_ or [], _suite_settings(flags.what))
+    configured = _configured(spec.tasks, flags.set_ or [], _suite_settings(what_of(flags)))
     tasks = make_spec({**spec.identity(), "tasks": configured}, where=COMMAND_LINE).tasks
     return spec.model_copy(update={"tasks": (*tasks, *without_context(tasks)) if flags.no_context else tasks})
+
+
+def what_of(flags: RunOptions) -> str | None:
+    """The suite, task or spec file; the suite `standard` where nothing says what to ask."""
+    return flags.what or (None if flags.task or flags.prompts else STANDARD.name)
 
 
 def thinking_settings(text: str) -> list[str]:
@@ -261,7 +276,7 @@ def _values(what: str | None) -> tuple[dict[str, Any], str]:
         return load_spec(Path(what)), what
     if what in registry.names("suites"):
         suite: Suite = registry.find("suites", what)
-        return dict(suite.values), f"suite {what}"
+        return suite.values_with(registry.names("tasks")), f"suite {what}"
     named, known = _task_names(what), registry.names("tasks")
     unknown = [name for name in named if name not in known and ".py:" not in name]
     if unknown:
@@ -278,7 +293,7 @@ def _suite_settings(what: str | None) -> Mapping[str, SuiteSetting]:
 
 def suite_of(flags: RunOptions) -> str:
     """The name of the suite that was asked for; empty where its tasks were replaced, and without a suite."""
-    what = flags.what or ""
+    what = what_of(flags) or ""
     return what if what in registry.names("suites") and not flags.task else ""
 
 

@@ -204,6 +204,10 @@ class ModelCard(Options):
     window: int | None = None
     window_is_hard: bool = True
     """Whether more tokens than the window are refused, rather than only outside the training."""
+    window_origin: str = ""
+    """Who says how large the window is, such as config.json."""
+    constants: dict[str, int] = {}
+    """Sizes of the architecture at which reading may change, in tokens, by what they are: a sliding window, ..."""
     fingerprints: dict[str, str] = {}
     """Everything about the model that can change an answer: tokenizer, template, revision, decoding."""
     notes: tuple[str, ...] = ()

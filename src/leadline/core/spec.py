@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -18,8 +18,11 @@ from pydantic import (
     ConfigDict,
     Field,
     ModelWrapValidatorHandler,
+    PlainSerializer,
     ValidationError,
     ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
     field_validator,
     model_validator,
 )
@@ -32,6 +35,8 @@ from leadline.core.types import Reading
 ModelT = TypeVar("ModelT", bound=BaseModel)
 Option = Any  # any TOML value: str, int, float, bool, list, table
 
+AUTO = "auto"
+"""Lengths, a reading or an allowance that fit the model."""
 MAX_DEPTHS = 10_000
 MAX_SAMPLES = 1_000_000
 MAX_SAMPLES_UNTIL = 100
@@ -60,12 +65,16 @@ def parse_length(value: str | int | float) -> int:
 
 
 def parse_lengths(value: Any) -> tuple[int, ...]:
-    """`"1k,2k"`, `["1k", 2048]` or one number; sorted, without duplicates."""
+    """`"1k,2k"`, `["1k", 2048]` or one number; sorted, without duplicates. `auto` is none: the plan chooses them."""
+    if isinstance(value, str) and value.strip() == AUTO:
+        return ()
     parts = value.split(",") if isinstance(value, str) else value
     if isinstance(parts, (int, float)):
         parts = [parts]
     if not isinstance(parts, Sequence):
         raise UsageError(f"{value!r} is not a list of lengths", where="lengths", fix='write "1k,2k,4k"')
+    if not parts:
+        raise UsageError("there are no lengths", where="lengths", fix='write "1k,2k,4k", or "auto"')
     return tuple(sorted({parse_length(p) for p in parts}))
 
 
@@ -231,17 +240,23 @@ def _parse_allowance(value: Any) -> Any:
     return value if value in ("", "auto", None) else str(parse_length(value))
 
 
+def _reading_or_auto(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+    return AUTO if value == AUTO else validate(value)
+
+
 class Spec(FrozenModel):
     """One run. `Limits` and `TaskSpec` hold the nested fields."""
 
     model: str
     tasks: Annotated[tuple[TaskSpec, ...], BeforeValidator(_as_list)] = Field(min_length=1)
-    lengths: Annotated[tuple[int, ...], BeforeValidator(parse_lengths)] = Field(min_length=1)
+    lengths: Annotated[tuple[int, ...], BeforeValidator(parse_lengths)] = ()
+    """None are `auto`: the plan chooses those that fit the model."""
     depths: Annotated[tuple[float, ...], BeforeValidator(parse_depths)] = Field(
         (0.0, 0.25, 0.5, 0.75, 1.0), min_length=1
     )
     samples: int = Field(3, ge=1, le=MAX_SAMPLES, description="samples per cell, that is per length and depth")
-    reading: Reading = "fresh"
+    reading: Annotated[Reading, WrapValidator(_reading_or_auto), PlainSerializer(str)] = "fresh"
+    """May be `auto` until the plan has chosen the cheapest."""
     seed: int = 0
     until: str = ""
     """A stopping rule. `samples` is then the maximum per cell instead of the exact number."""
@@ -278,7 +293,7 @@ class Spec(FrozenModel):
     def identity(self) -> dict[str, Any]:
         """The spec without limits, judges and trackers, as plain values. An empty `until` or `allowance` is omitted."""
         aside = {"limits", "judges", "log", *(name for name in ("until", "allowance") if not getattr(self, name))}
-        return self.model_dump(mode="json", exclude=aside)
+        return self.model_dump(mode="json", exclude=aside) | ({} if self.lengths else {"lengths": AUTO})
 
     @property
     def digest(self) -> str:
@@ -299,6 +314,14 @@ class Suite(FrozenModel):
     summary: str
     values: dict[str, Any]
     settings: dict[str, SuiteSetting] = {}
+    optional: tuple[str, ...] = ()
+    """Tasks that are left out where the feature that has them is not installed."""
+
+    def values_with(self, known: Collection[str]) -> dict[str, Any]:
+        """The values, without optional tasks that are not among the `known` ones."""
+        left_out = set(self.optional) - set(known)
+        tasks = [task for task in self.values.get("tasks", ()) if TaskSpec.model_validate(task).name not in left_out]
+        return {**self.values, "tasks": tasks}
 
 
 def load_spec(path: Path) -> dict[str, Any]:

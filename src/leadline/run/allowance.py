@@ -20,13 +20,13 @@ from leadline.core.errors import StoreError
 from leadline.core.files import read_inside
 from leadline.core.format import format_length
 from leadline.core.records import Completion, Record
+from leadline.core.spec import AUTO
 from leadline.core.types import Cell
 from leadline.run.events import Answered, Event, Listener, Note, without_started
 from leadline.store.files import replace_file
 from leadline.store.runs import read_records
 from leadline.text.fitting import Fitter
 
-AUTO = "auto"
 FILE = "allowances.json"
 FIRST_TOKENS = 1024
 CUT_SHARE = 0.01

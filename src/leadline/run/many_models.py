@@ -18,11 +18,10 @@ from leadline.core import registry
 from leadline.core.contracts import Model
 from leadline.core.errors import Interrupted, LeadlineError, StoreError
 from leadline.core.records import Record
-from leadline.core.spec import Spec
+from leadline.core.spec import AUTO, Spec
 from leadline.results.breakdowns import NO_CONTEXT
 from leadline.results.run import load_run
 from leadline.run.after_run import check_steps, steps_of, take_steps
-from leadline.run.allowance import AUTO
 from leadline.run.events import Listener, ManyModelsEvent, ModelEnded, ModelRun, ModelRunResult, ModelStarted
 from leadline.run.measure import CheckModel, measure_spec
 from leadline.run.plan import OpenModel, open_model

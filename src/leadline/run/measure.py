@@ -18,13 +18,14 @@ import msgspec
 from leadline.core import registry
 from leadline.core.contracts import Model
 from leadline.core.errors import LeadlineError
-from leadline.core.spec import Spec
+from leadline.core.spec import AUTO, Spec
 from leadline.results.run import Run, load_run
 from leadline.run.after_run import check_steps, take_steps
-from leadline.run.allowance import AUTO, find_allowance
+from leadline.run.allowance import find_allowance
+from leadline.run.continuing import find_run_folder
 from leadline.run.documents import cells_of, documents_fit
 from leadline.run.engine import execute
-from leadline.run.events import Listener, ignore, reporting_waits
+from leadline.run.events import Listener, Note, ignore, reporting_waits
 from leadline.run.plan import OpenModel, Plan, check_disk_space, prepare
 from leadline.run.stopping import Stop
 from leadline.store.manifest import MANIFEST
@@ -62,6 +63,7 @@ def measure_spec(
     base: Path | str | None = None,
     gate: str = "",
     name: str = "",
+    suite: str = "",
     open_model: OpenModel | None = None,
     stop: Stop | None = None,
 ) -> Measured:
@@ -70,6 +72,9 @@ def measure_spec(
     Failed samples are in the run's totals and records and are asked again by the next call. A run that stops early
     raises RunStopped, a wrong spec raises an error of its own; what was recorded is kept.
 
+    Without `out` the run continues one in `runs/` that asked for less of the same, or gets a folder there, which has
+    the name of the `suite` or of its tasks.
+
     `base` and `gate` are for the stopping rule `verdict`. `name` is what a list of models calls this one. `open_model`
     replaces the opening of the model by its name, and `stop` ends the run from another thread.
     """
@@ -77,13 +82,23 @@ def measure_spec(
     rule = _stopping_rule(spec, base, gate) if spec.until else None
     with prepare(spec, open_model, listen=listen) as plan:
         plan = dataclasses.replace(plan, manifest=msgspec.structs.replace(plan.manifest, name=name))
-        folder = plan.folder if out is None else Path(out)
+        folder, plan = _placed(plan, suite, listen) if out is None else (Path(out), plan)
         check_disk_space(folder, plan.planned)
         ask = _ask_all if rule is None else partial(rule.ask, rule.look_for(plan))
         plan = _with_findings(plan, folder, check, listen)
         found = ask(plan, folder, partial(execute, keep_prompts=keep_prompts, stop=stop), listen)
     errors = take_steps(steps, folder, spec, listen, stop)
     return Measured(load_run(folder), found, errors)
+
+
+def _placed(plan: Plan, suite: str, listen: Listener) -> tuple[Path, Plan]:
+    """The folder of a plan, and the plan; that of the run there where this has more than was asked for."""
+    place = find_run_folder(plan, suite)
+    if place.note:
+        listen(Note(place.note))
+    if place.spec is None:
+        return place.path, plan
+    return place.path, prepare(place.spec, lambda spec: plan.model, listen=listen)
 
 
 def measure(

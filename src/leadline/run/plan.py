@@ -33,13 +33,14 @@ from leadline.core.contracts import (
 from leadline.core.errors import LengthError, SourceError, StoreError, UsageError
 from leadline.core.format import format_count
 from leadline.core.secrets import holds_secret, redact
-from leadline.core.spec import Limits, Spec
+from leadline.core.spec import AUTO, Limits, Spec
 from leadline.core.types import Cell, Document
 from leadline.run.allowance import first_allowances
+from leadline.run.auto_design import resolve_auto
 from leadline.run.costs import Cost, allowances, cost_of, forecast, prompts_of
 from leadline.run.documents import check_memory, count_cells, depths_of, first_rows, overlap_notes, with_possible_length
 from leadline.run.events import Listener, ignore, reporting_waits
-from leadline.run.identity import folder_name, manifest_for
+from leadline.run.identity import manifest_for
 from leadline.run.queue import DocumentLimit
 from leadline.run.retry import Retrier
 from leadline.run.stopping import Stop
@@ -105,11 +106,6 @@ class Plan:
             return DocumentLimit.none()
         return DocumentLimit(self.model.prefix_cache)
 
-    @property
-    def folder(self) -> Path:
-        """The default folder: the same for the same spec."""
-        return RUNS / folder_name(self.spec)
-
     def with_notes(self, notes: Sequence[str]) -> Plan:
         """With more notes for the user and for readers of the run's folder."""
         if not notes:
@@ -158,8 +154,9 @@ def _prepare(spec: Spec, open_: OpenModel | None, listen: Listener, planning: bo
         if model.card.plan_only and not planning:
             fix = "`leadline plan` works with it; to run it, put its weights there"
             raise SourceError(model.card.plan_only, where=spec.model, fix=fix)
+        spec, chosen = resolve_auto(spec, tasks, model)
         fitter = _make_fitter(spec, tasks, model)
-        notes = (*model.card.notes, *_check_card(spec, model.card))
+        notes = (*model.card.notes, *chosen, *_check_card(spec, model.card))
         check_memory(spec, tasks, model.tokenizer)
         fitter.extra_allowance = first_allowances(spec.allowance, spec.lengths)
         allowed = {title: allowances(spec, title, task, fitter.extra_allowance) for title, task in tasks.items()}
@@ -171,7 +168,7 @@ def _prepare(spec: Spec, open_: OpenModel | None, listen: Listener, planning: bo
         notes += (*unbuilt, *_short_allowances(built, fitter), *expected)
         overlaps = overlap_notes(spec, tasks, built, fitter)
         manifest = manifest_for(
-            spec, tasks, model, fitter, planned=count_cells(spec, tasks), built=built, notes=overlaps
+            spec, tasks, model, fitter, planned=count_cells(spec, tasks), built=built, notes=(*chosen, *overlaps)
         )
         notes += overlaps
         prompts = {title: prompts_of(task, allowed[title], built[title]) for title, task in tasks.items()}
@@ -272,7 +269,7 @@ def _check_allowance(spec: Spec) -> None:
 
 def _check_readings(spec: Spec, tasks: dict[str, Task]) -> None:
     for title, task in tasks.items():
-        if spec.reading not in task.readings:
+        if spec.reading not in (AUTO, *task.readings):
             raise UsageError(
                 f"task {title} does not support --reading {spec.reading}",
                 where="reading",

@@ -14,13 +14,12 @@ from pathlib import Path
 
 from leadline.core.errors import UsageError
 from leadline.core.records import Record
-from leadline.core.spec import Spec
+from leadline.core.spec import AUTO, Spec
 from leadline.core.types import Cell
 from leadline.results.comparability import comparability
 from leadline.results.run import load_run
 from leadline.results.sentences import format_saving, format_step
 from leadline.results.totals import refuse_unmeasured, totals_of
-from leadline.run.allowance import AUTO
 from leadline.run.documents import depths_of
 from leadline.run.events import Listener, RuleChecked, without_started
 from leadline.run.plan import Plan

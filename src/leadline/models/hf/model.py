@@ -18,6 +18,7 @@ from leadline.core.files import expand_path
 from leadline.core.records import Answer, Completion, Failure, Sent
 from leadline.core.seeds import digest_bytes
 from leadline.core.types import Continuation, Document, Frame, Probe, TokenNLL
+from leadline.models.architecture import architecture_constants
 from leadline.models.hf import HF
 from leadline.models.hf.decode import Generated
 from leadline.models.hf.engine import Engine, EngineAnswer, EngineRequest
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 PLANNED_CHUNK = 2048
 """Tokens read per pass in the plan for a model that is not loaded."""
+CONFIGURED = "config.json"
 _ANSWER_MARK = "\u2063answer\u2063"
 
 
@@ -246,6 +248,8 @@ class HFModel(_Texts):
             name=f"hf:{name}",
             window=loaded.window,
             window_is_hard=False,
+            window_origin=loaded.window_note or CONFIGURED,
+            constants=architecture_constants(loaded.model.config.to_dict()),
             fingerprints={
                 "tokenizer": self.tokenizer.fingerprint,
                 "template": self.frame.fingerprint,
@@ -274,6 +278,8 @@ class UnloadedModel(_Texts):
             name=f"hf:{name}",
             window=window_of(config),
             window_is_hard=False,
+            window_origin=CONFIGURED,
+            constants=architecture_constants(config.to_dict()),
             fingerprints={"tokenizer": self.tokenizer.fingerprint, "template": self.frame.fingerprint},
             notes=(f"{missing}: planned for about {size} parameters in {self._dtype}",),
             plan_only=missing,

@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 from leadline.core.activity import waiting_for
 from leadline.core.contracts import PrefixCache
 from leadline.core.errors import ServerAway, ServerError, UnknownName
+from leadline.models.architecture import read_constants
 from leadline.models.openai.http import HttpClient, HttpReply, RequestFailed
 from leadline.models.openai.replies import decode_json, error_in, excerpt, format_error
 
@@ -62,6 +63,8 @@ class ServerInfo:
     folder: Path | None = None
     """The model's folder, where it is readable on this machine too."""
     vocabulary: int | None = None
+    constants: Mapping[str, int] = field(default_factory=dict)
+    """Sizes of the architecture, where the server or its folder tells them."""
     revision: Mapping[str, Any] = field(default_factory=dict)
     """Values that differ between sets of weights."""
     props: Mapping[str, Any] = field(default_factory=dict)
@@ -110,6 +113,7 @@ def inspect_server(client: HttpClient, name: str) -> ServerInfo:
         version=str(page.get("version") or page.get("build_info") or ""),
         weights=weights,
         folder=_readable(tokenizer),
+        constants=_constants(meta, _readable(tokenizer)),
         vocabulary=meta.get("n_vocab") if isinstance(meta.get("n_vocab"), int) else None,
         revision={k: meta[k] for k in ("n_params", "size", "ftype") if k in meta},
         props=page if kind == "llamacpp" else {},
@@ -298,6 +302,13 @@ def _window(*replies: Any) -> int | None:
             if type(value) is int and 0 < value < 2**63:
                 return value
     return None
+
+
+def _constants(meta: Mapping[str, Any], folder: Path | None) -> dict[str, int]:
+    """From the model's config.json where it is on this machine; llama.cpp states the length of the training."""
+    trained = meta.get("n_ctx_train")
+    stated = {"training length": trained} if type(trained) is int and trained > 0 else {}
+    return stated | (read_constants(folder) if folder is not None else {})
 
 
 def _readable(path: str) -> Path | None:

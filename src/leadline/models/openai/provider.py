@@ -310,7 +310,13 @@ class OpenAIModel:
         }
         window = options.window or server.window
         return ModelCard(
-            name=server.model, window=window, fingerprints=fingerprints, notes=tuple(notes), plan_only=server.away
+            name=server.model,
+            window=window,
+            window_origin="window= in the model's name" if options.window else "stated by the server",
+            constants=dict(server.constants),
+            fingerprints=fingerprints,
+            notes=tuple(notes),
+            plan_only=server.away,
         )
 
     def answer(self, document: Document, probes: Sequence[Probe]) -> list[Answer]:

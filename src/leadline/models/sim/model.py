@@ -134,6 +134,7 @@ class SimulatedModel:
             name=f"sim:{self.archetype}",
             window=self.options.limit or (self.options.window if turns else None),
             window_is_hard=self.options.limit is not None,
+            window_origin="planted",
             fingerprints={
                 "tokenizer": self.tokenizer.fingerprint,
                 "template": self.frame.fingerprint,
