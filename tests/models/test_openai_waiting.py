@@ -45,8 +45,7 @@ def spec_for(base_url: str, **values: Any) -> Any:
 
 
 def test_a_hanging_server_is_said_and_given_up_soon(hanging: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(discovery, "OPENING_SECONDS", 0.1)
-    monkeypatch.setattr(discovery.send_with_retries, "__kwdefaults__", {"seconds": 0.6})
+    monkeypatch.setattr(discovery, "OPENING_SECONDS", 0.6)
     monkeypatch.setattr(events, "FIRST_SECONDS", 0.05)
     heard: list[Event] = []
     with pytest.raises(ServerAway, match=r"within 0\.6 seconds") as caught:

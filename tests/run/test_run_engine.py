@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from leadline.core import backoff
 from leadline.core.drafts import Draft
 from leadline.core.errors import LengthError, OtherRunError, RunStopped, SourceError
 from leadline.core.records import Completion, Failure, Record
@@ -21,7 +22,6 @@ from leadline.core.types import Document, Probe
 from leadline.run import engine
 from leadline.run import plan as planning
 from leadline.run import queue as feed
-from leadline.run import retry as attempts
 from leadline.run.documents import drafted, planned_documents
 from leadline.run.events import Answered, Event, Started, Stopping
 from leadline.run.measure import measure
@@ -151,7 +151,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> ScriptedModel:
     """A model that answers right, in place of the one the spec names; tests change its script."""
     model = ScriptedModel(lambda probe, attempt: Completion(probe.question.targets[0]))
     monkeypatch.setattr(planning, "open_model", lambda spec, **_: model)
-    monkeypatch.setattr(attempts, "FIRST_WAIT_SECONDS", 0.005)
+    monkeypatch.setattr(backoff, "FIRST_WAIT_SECONDS", 0.005)
     return model
 
 

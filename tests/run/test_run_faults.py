@@ -13,12 +13,11 @@ from typing import Any
 
 import pytest
 
+from leadline.core import backoff
 from leadline.core.errors import RunStopped, ServerError
 from leadline.core.records import Completion, Failure
 from leadline.core.spec import make_spec
-from leadline.models.openai import discovery
 from leadline.results.totals import Totals
-from leadline.run import retry as attempts
 from leadline.run.events import Answered, Event, Listener, Started, Waiting, ignore
 from leadline.run.measure import measure
 from leadline.store.runs import RECORDS, read_records
@@ -30,9 +29,8 @@ SAMPLES = 100
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServer]:
-    for module in (attempts, discovery):
-        monkeypatch.setattr(module, "FIRST_WAIT_SECONDS", 0.01)
-        monkeypatch.setattr(module, "LONGEST_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(backoff, "FIRST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(backoff, "LONGEST_WAIT_SECONDS", 0.1)
     with FakeServer(kind="vllm") as running:
         yield running
 

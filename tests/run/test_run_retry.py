@@ -7,11 +7,11 @@ import time
 
 import pytest
 
+from leadline.core import backoff
 from leadline.core.errors import RunStopped
 from leadline.core.records import Completion, Failure
 from leadline.core.spec import Limits
 from leadline.core.types import Probe
-from leadline.run import retry as attempts
 from leadline.run.events import Waiting
 from leadline.run.retry import Asked, Retrier
 from leadline.run.stopping import Stop
@@ -24,7 +24,7 @@ REFUSED = Failure("refused_request", "no", status=400)
 
 @pytest.fixture(autouse=True)
 def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attempts, "FIRST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(backoff, "FIRST_WAIT_SECONDS", 0.01)
 
 
 def ask(
@@ -72,8 +72,8 @@ class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
         self.waits: list[float] = []
-        monkeypatch.setattr(attempts, "FIRST_WAIT_SECONDS", 0.5)
-        monkeypatch.setattr("leadline.run.retry.time.monotonic", lambda: self.now)
+        monkeypatch.setattr(backoff, "FIRST_WAIT_SECONDS", 0.5)
+        monkeypatch.setattr("leadline.core.backoff.time.monotonic", lambda: self.now)
         monkeypatch.setattr(Stop, "wait", lambda stop, seconds: self._wait(stop, seconds))
 
     def _wait(self, stop: Stop, seconds: float) -> bool:
@@ -170,7 +170,7 @@ def test_waits_grow_and_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = [e.seconds for e in told[:11]], [e.seconds for e in told[11:]]
     assert first != second
     for number, seconds in enumerate(first):
-        longest = min(attempts.LONGEST_WAIT_SECONDS, 0.01 * 2**number)
+        longest = min(backoff.LONGEST_WAIT_SECONDS, 0.01 * 2**number)
         assert longest / 2 <= seconds <= longest
     assert told[0].why == "server (status 503)"
 
@@ -201,7 +201,7 @@ def test_a_server_that_wants_to_be_left_alone_for_long_is_not_waited_for() -> No
 
 
 def test_a_stopping_run_gives_up_what_waits_and_records_none_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attempts, "FIRST_WAIT_SECONDS", 60.0)
+    monkeypatch.setattr(backoff, "FIRST_WAIT_SECONDS", 60.0)
     stop = Stop()
     model = ScriptedModel(lambda probe, attempt: RIGHT if probe.cell.sample == 0 else BUSY)
     document = document_of(2)
@@ -227,7 +227,7 @@ def test_workers_that_were_told_one_time_do_not_come_back_at_once(
     waits = {}
     for end, draw in {"shortest": min, "longest": max}.items():
         clock = Clock(monkeypatch)
-        monkeypatch.setattr("leadline.run.retry.random.uniform", lambda low, high, draw=draw: draw(low, high))
+        monkeypatch.setattr("leadline.core.backoff.random.uniform", lambda low, high, draw=draw: draw(low, high))
         ask(fails_first(1, Failure("server", "busy", transient=True, retry_after=retry_after, status=503)))
         waits[end] = clock.waits[0]
     assert waits == {"shortest": pytest.approx(retry_after), "longest": pytest.approx(longest)}

@@ -8,7 +8,6 @@ counts what it reads, caches prefixes in whole blocks, gives log-probabilities, 
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import json
 import re
@@ -130,13 +129,13 @@ class ReadingServer(FakeServer):
         planted, number = self.planted, next(self._numbers)
         self.asked = number
         if planted.hangs:
-            await asyncio.sleep(3600)
+            await self._wait(3600)
         if planted.limited_every and number % planted.limited_every == 0:
             return _limited()
         self._in_flight += 1
         try:
             if planted.at_once is not None:
-                await asyncio.sleep(0.05)
+                await self._wait(0.05)
                 if self._in_flight > planted.at_once:
                     return None if planted.drops else _limited()
             return self._reply_to(path, json.loads(raw), number)

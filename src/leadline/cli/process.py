@@ -9,7 +9,7 @@ from contextlib import suppress
 from leadline.core import registry
 from leadline.core.errors import LeadlineError
 from leadline.core.spec import Spec
-from leadline.run.workers import FILES_KEPT_FREE, open_files
+from leadline.core.workers import FILES_KEPT_FREE, open_files
 
 if sys.platform == "win32":
     resource = None

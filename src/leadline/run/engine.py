@@ -1,6 +1,6 @@
 """Executing a run: every missing cell is built, asked, scored, classed and recorded.
 
-A worker (leadline.run.workers) takes a document and a probe, asks, and writes the record before it takes
+A worker (leadline.core.workers) takes a document and a probe, asks, and writes the record before it takes
 the next one, so only requests in flight can be lost. Recording and taking happen under one lock (`Queue.turn`), because
 workers that wait for a lock sleep, while workers that compete for the interpreter burn CPU time. The calling thread
 passes events on to the listener and syncs records to disk.
@@ -17,6 +17,7 @@ from leadline.core.contracts import Caching, Remote
 from leadline.core.errors import Interrupted, RunStopped, ServerError, UnreadableRecord
 from leadline.core.records import Completion, Failure, Record
 from leadline.core.types import Document
+from leadline.core.workers import start_workers, within_file_limit
 from leadline.run.documents import PlannedDocument, cells_of, drafted, planned_documents
 from leadline.run.events import Answered, Event, Listener, Note, PendingWatch, Started, Stopping, ignore
 from leadline.run.money import budget_of
@@ -25,7 +26,6 @@ from leadline.run.queue import Queue, Work
 from leadline.run.recording import Recorder
 from leadline.run.retry import Asked, LogprobAdapter, Retrier
 from leadline.run.stopping import RESUME, Breaker, Stop, stopping_on_signals
-from leadline.run.workers import start_workers, within_file_limit
 from leadline.store.files import SYNC_SECONDS
 from leadline.store.run_prices import save_prices
 from leadline.store.runs import RunWriter
@@ -109,11 +109,11 @@ class _Engine:
         )
         workers = min(plan.at_once, len(self._missing))
         if isinstance(plan.model, Remote):
-            workers = within_file_limit(workers, self._listen)
+            workers = within_file_limit(workers, self._note)
         if said := self._limit.describe(max(plan.spec.lengths), workers):
-            self._listen(Note(said))
+            self._note(said)
         try:
-            self._pump_events(start_workers(self._work, workers, self._listen))
+            self._pump_events(start_workers(self._work, workers, self._note))
         except BaseException as error:  # a second Ctrl-C, an error of the listener
             self.stop.because(error)
             self._queue.close()
@@ -130,6 +130,9 @@ class _Engine:
                 where=str(self._writer.folder),
                 fix=RESUME,
             )
+
+    def _note(self, text: str) -> None:
+        self._listen(Note(text))
 
     def _pump_events(self, workers: Sequence[threading.Thread]) -> None:
         """Passes events on until the last worker has ended. Polls, since waking for every record costs too much."""

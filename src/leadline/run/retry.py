@@ -1,28 +1,24 @@
-"""Asking a model: whether, when and how often a sample is asked again, and for log-probabilities instead of an answer.
+"""Asking a model until it answers, and for log-probabilities instead of an answer.
 
-Models classify failures (`Failure.transient`, `retry_after`); this module decides. A transient failure is asked again,
-up to `limits.attempts` times, after a wait that doubles and is drawn at random. When a server names the time itself
-(Retry-After), all workers wait for it. A rate limit (429) is waited for: it uses up no attempt until the server has
-answered nothing at all for `limits.rate_limit_wait` seconds. Building a document that needs a server to count its
+Models classify failures; `core.backoff` says whether and when they are asked again, and this module asks. When a server
+names the time itself (Retry-After), all workers wait for it. Building a document that needs a server to count its
 tokens is retried in the same way.
 """
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Protocol, TypeVar
 
 import numpy as np
 
 from leadline.core.activity import waiting_for
+from leadline.core.backoff import Attempts, Backoff, RetryWait
 from leadline.core.contracts import Model, logprob_model
 from leadline.core.errors import LeadlineError, ServerAway
-from leadline.core.format import format_duration
 from leadline.core.records import Answer, Failure, Outcome, Sent
 from leadline.core.seeds import digest_bytes
 from leadline.core.spec import Limits
@@ -31,11 +27,6 @@ from leadline.run.events import Waiting
 from leadline.run.stopping import Stop
 
 T = TypeVar("T")
-
-FIRST_WAIT_SECONDS = 0.5
-LONGEST_WAIT_SECONDS = 30.0
-_DOUBLINGS = 20
-"""More make no difference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,122 +48,83 @@ class Retrier:
 
     def __init__(self, model: Answering, limits: Limits, stop: Stop, notify: Callable[[Waiting], None]) -> None:
         self._model = model
-        self._limits = limits
         self._stop = stop
         self._notify = notify
         self._pause = Pause()
-        self._rate_limit = RateLimit(limits.rate_limit_wait)
+        self._backoff = Backoff(limits.attempts, timeout=limits.timeout, rate_limit_wait=limits.rate_limit_wait)
 
     def ask(self, document: Document, probes: Sequence[Probe]) -> list[Asked]:
         """One final answer per probe, in order. Probes abandoned because the run stops are left out; they are asked
         again when the run is resumed."""
         final: dict[str, Asked] = {}
         transient: dict[str, Asked] = {}
-        attempt = used = limited = 0
+        attempts, number = Attempts(self._backoff), 0
         while True:
-            attempt += 1
+            number += 1
             self._pause.wait(self._stop)
             if self._stop.is_set:
                 transient = {}
                 break
             pending = [p for p in probes if p.cell.key not in final]
             transient = {}
-            for asked in self._attempt(document, pending, attempt):
-                (transient if self._may_retry(asked.answer) else final)[asked.probe.cell.key] = asked
+            for asked in self._attempt(document, pending, number):
+                (transient if self._backoff.may_pass(asked.answer.outcome) else final)[asked.probe.cell.key] = asked
             failures = [a.answer.outcome for a in transient.values() if isinstance(a.answer.outcome, Failure)]
-            is_limited = all(failure.why == "rate_limited" for failure in failures)
-            used, limited = used + (not is_limited), limited + is_limited
-            if not transient or self._is_used_up(used, limited):
+            wait = attempts.wait_after(failures) if failures else None
+            if wait is None:
                 break
-            self._wait(failures, attempt)
+            self._wait(wait, self._reason(failures[0]))
         final |= transient
         return [final[p.cell.key] for p in probes if p.cell.key in final]
+
+    def request(self, send: Callable[[], T | Failure]) -> T | Failure:
+        """The reply to a request that is no sample of a run, or the failure of the last attempt."""
+        attempts = Attempts(self._backoff)
+        while True:
+            self._pause.wait(self._stop)
+            reply = send()
+            if not isinstance(reply, Failure):
+                self._backoff.rate_limit.lifted()
+                return reply
+            self._backoff.note([reply])
+            wait = attempts.wait_after([reply]) if self._backoff.may_pass(reply) else None
+            if wait is None or self._wait(wait, self._reason(reply)):
+                return reply
 
     def patiently(self, make: Callable[[], T]) -> T:
         """Calls `make` again while the server that it needs is away, as often as a sample is asked. Raises the last
         error, and does so at once when the run stops."""
-        used = limited = 0
+        attempts = Attempts(self._backoff)
         while True:
             try:
                 return make()
             except ServerAway as away:
-                used, limited = used + (not away.rate_limited), limited + away.rate_limited
-                if away.rate_limited:
-                    self._rate_limit.met()
-                if self._is_used_up(used, limited):
+                failure = Failure("rate_limited" if away.rate_limited else "server", away.what, transient=True)
+                self._backoff.note([failure])
+                wait = attempts.wait_after([failure])
+                if wait is None or self._wait(wait, away.what, everyone=True):
                     raise
-                seconds = _backoff(used + limited)
-                self._notify(Waiting(seconds, away.what, everyone=True))
-                with waiting_for(partial("another attempt: {}".format, away.what)):
-                    if self._stop.wait(seconds):
-                        raise
-
-    def _is_used_up(self, used: int, limited: int) -> bool:
-        """Whether there were enough attempts, of which `limited` met a rate limit and `used` failed otherwise."""
-        most = self._limits.attempts
-        return used >= most or (limited >= most and self._rate_limit.is_over)
 
     def _attempt(self, document: Document, probes: Sequence[Probe], attempt: int) -> list[Asked]:
         started = time.time()
         answers = self._model.answer(document, probes)
         if len(answers) != len(probes):
             raise LeadlineError(f"the model gave {len(answers)} answers to {len(probes)} questions", where=document.id)
-        outcomes = [answer.outcome for answer in answers]
-        if any(not isinstance(outcome, Failure) for outcome in outcomes):
-            self._rate_limit.lifted()
-        elif any(isinstance(outcome, Failure) and outcome.why == "rate_limited" for outcome in outcomes):
-            self._rate_limit.met()
+        self._backoff.note(answer.outcome for answer in answers)
         return [Asked(probe, answer, attempt, started) for probe, answer in zip(probes, answers, strict=True)]
 
-    def _may_retry(self, answer: Answer) -> bool:
-        """A server that asks for a longer wait than the limits allow is not waited for."""
-        failure = answer.outcome
-        if not isinstance(failure, Failure) or not failure.transient:
-            return False
-        longest = self._limits.rate_limit_wait if failure.why == "rate_limited" else self._limits.timeout
-        return failure.retry_after is None or failure.retry_after <= longest
+    def _reason(self, failure: Failure) -> str:
+        what = str(self._backoff.rate_limit) if failure.why == "rate_limited" else failure.why
+        return f"{what} (status {failure.status})" if failure.status else what
 
-    def _wait(self, failures: Sequence[Failure], attempt: int) -> None:
-        """Until the failed samples may be asked again, or the run stops."""
-        why = f"{failures[0].why} (status {failures[0].status})" if failures[0].status else failures[0].why
-        if failures[0].why == "rate_limited":
-            why = f"{self._rate_limit} (status {failures[0].status})"
-        retry_after = max((f.retry_after for f in failures if f.retry_after is not None), default=0.0)
-        named = retry_after >= FIRST_WAIT_SECONDS  # 0 is no time: with it, a rate limit would be asked without a pause
-        seconds = retry_after if named else _backoff(attempt)
-        if named:
-            self._pause.ask_for(seconds)
-        self._notify(Waiting(seconds, why, everyone=named))
-        with waiting_for(lambda: f"the server, which asked for it: {why}" if named else f"another attempt: {why}"):
-            self._stop.wait(seconds + (random.uniform(0, min(1.0, 0.1 + seconds / 10)) if named else 0.0))
-
-
-class RateLimit:
-    """For how long a server has answered requests with nothing but 429, in any thread."""
-
-    def __init__(self, limit_seconds: float) -> None:
-        self._limit = limit_seconds
-        self._since: float | None = None
-
-    def met(self) -> None:
-        if self._since is None:
-            self._since = time.monotonic()
-
-    def lifted(self) -> None:
-        """A sample was answered."""
-        self._since = None
-
-    @property
-    def is_over(self) -> bool:
-        """Whether it has been waited for as long as the limits allow."""
-        since = self._since
-        return since is not None and time.monotonic() - since >= self._limit
-
-    def __str__(self) -> str:
-        since = self._since
-        lasted = 0.0 if since is None else time.monotonic() - since
-        so_far = f", for {format_duration(lasted)} so far" if lasted >= 1 else ""
-        return f"rate limit of the server{so_far}"
+    def _wait(self, wait: RetryWait, why: str, *, everyone: bool = False) -> bool:
+        """Until another attempt may be made, or the run stops; returns whether it does."""
+        if wait.is_named:
+            self._pause.ask_for(wait.seconds)
+        self._notify(Waiting(wait.seconds, why, everyone=everyone or wait.is_named))
+        what = "the server, which asked for it" if wait.is_named else "another attempt"
+        with waiting_for(lambda: f"{what}: {why}"):
+            return self._stop.wait(wait.drawn_out())
 
 
 class Pause:
@@ -190,12 +142,6 @@ class Pause:
         while (left := self._until - time.monotonic()) > 0:
             if stop.wait(left):
                 return
-
-
-def _backoff(attempt: int) -> float:
-    """Seconds to wait after this attempt."""
-    longest = min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2 ** min(attempt - 1, _DOUBLINGS))
-    return random.uniform(longest / 2, longest)
 
 
 # --- log-probabilities: the one place where probes for them differ from probes for answers

@@ -107,7 +107,7 @@ def hanging() -> Iterator[str]:
 
 
 def test_a_server_that_hangs_is_said_and_given_up(say: Say, hanging: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(discovery.send_with_retries, "__kwdefaults__", {"seconds": 0.5})
+    monkeypatch.setattr(discovery, "OPENING_SECONDS", 0.5)
     monkeypatch.setattr(events, "FIRST_SECONDS", 0.05)
     code, shown, said = say("doctor", "--model", f"openai:x?base_url={hanging}&tokenizer=bytes")
     assert (code, shown) == (69, "")

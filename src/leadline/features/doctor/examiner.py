@@ -5,30 +5,33 @@ from __future__ import annotations
 import random
 import re
 import secrets
-import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
 import numpy as np
 
 from leadline.core.contracts import Model
 from leadline.core.drafts import Draft, DraftQuestion
 from leadline.core.records import Completion, Failure
+from leadline.core.spec import Limits
 from leadline.core.types import Cell, Document, Probe
+from leadline.core.workers import call_at_once
 from leadline.models.openai.provider import Exchange, OpenAIModel
+from leadline.run.events import ignore
+from leadline.run.retry import Retrier
+from leadline.run.stopping import Stop
 from leadline.text.chat import TAGS
 from leadline.text.fitting import Fitter
 
 T = TypeVar("T")
 
-ATTEMPTS = 4
-FIRST_WAIT_SECONDS = 0.25
-LONGEST_WAIT_SECONDS = 20.0
+LIMITS = Limits(attempts=4, timeout=20.0, rate_limit_wait=60.0)
+"""A check waits less long for a server than a sample does; here the timeout bounds the waits that a server asks for."""
 TINY_DIFFERENCE = 0.3
 """Nats: differences below this come from the order of floating-point sums and are not a fault."""
 LARGE_DIFFERENCE = 1.0
@@ -106,6 +109,7 @@ class Examiner:
         self.contents: list[str] = []
         """The answers of all requests, as the server sent them."""
         self.numbers: dict[str, float | int | None] = {}
+        self._retrier = Retrier(model, LIMITS, Stop(), ignore)
         self._kept: dict[Any, Any] = {}
 
     def once(self, experiment: Callable[[Examiner], T]) -> T:
@@ -135,27 +139,26 @@ class Examiner:
         return outcome
 
     def try_to_ask(
-        self, text: str, prefix: str = "", *, max_tokens: int = 16, attempts: int = ATTEMPTS, **fields: Any
+        self, text: str, prefix: str = "", *, max_tokens: int = 16, once: bool = False, **fields: Any
     ) -> CheckReply | Failure:
-        """The answer, or the failure of the last attempt."""
+        """The answer, or the failure of the last attempt; with `once` of the only one."""
         if self.server is None:
             if fields:
                 raise CannotCheck(IN_PROCESS)
             return self._ask_in_process(text, prefix, max_tokens)
-        for attempt in range(attempts):
-            found = self.server.exchange(text, prefix, fields={"max_tokens": max_tokens, **fields})
-            said = self.note(found)
-            if isinstance(said, CheckReply) or not said.transient or said.why == "timeout" or attempt == attempts - 1:
-                return said
-            time.sleep(min(said.retry_after or FIRST_WAIT_SECONDS * 2**attempt, LONGEST_WAIT_SECONDS))
-        raise AssertionError  # the last attempt returns
+        send = partial(self._send, self.server, text, prefix, {"max_tokens": max_tokens, **fields})
+        return send() if once else self._retrier.request(send)
+
+    def _send(self, server: OpenAIModel, text: str, prefix: str, fields: Mapping[str, Any]) -> CheckReply | Failure:
+        """One request. A server that let it time out is not asked again: a check would take too long."""
+        reply = self.note(server.exchange(text, prefix, fields=fields))
+        if isinstance(reply, Failure) and reply.why == "timeout":
+            return msgspec.structs.replace(reply, transient=False)
+        return reply
 
     def at_once(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """All calls at the same time, if a server answers them; else one after the other."""
-        if self.server is None:
-            return [call() for call in calls]
-        with ThreadPoolExecutor(len(calls)) as pool:
-            return [future.result() for future in [pool.submit(call) for call in calls]]
+        return call_at_once(calls, 1 if self.server is None else len(calls))
 
     def note(self, found: Exchange) -> CheckReply | Failure:
         """Keeps what a reply says beside its answer."""
@@ -184,14 +187,14 @@ class Examiner:
 
     def ask_probe(self, document: Document, probe: Probe) -> CheckReply | Failure:
         """One question about a document, as a run asks it."""
-        self.requests += 1
-        [answer] = self.model.answer(document, [probe])
-        outcome = answer.outcome
+        [asked] = self._retrier.ask(document, [probe])
+        self.requests += asked.attempts
+        outcome = asked.answer.outcome
         if not isinstance(outcome, Completion):
             assert isinstance(outcome, Failure)
             return outcome
         self.prompt_tokens += outcome.prompt_tokens or 0
-        return CheckReply(outcome, outcome.text, answer.seconds)
+        return CheckReply(outcome, outcome.text, asked.answer.seconds)
 
     # --- tokens and log-probabilities
 

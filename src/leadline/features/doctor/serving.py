@@ -55,7 +55,7 @@ def check_rate_limit(examiner: Examiner) -> Ok | Finding | NotMade:
     answered, fewer = "", "fewer --workers"
     limits = [f"{name}: {examiner.headers[name]}" for name in LIMIT_HEADERS if name in examiner.headers]
     if not examiner.cheap:
-        ask = partial(examiner.try_to_ask, "Say yes.", max_tokens=1, attempts=1)
+        ask = partial(examiner.try_to_ask, "Say yes.", max_tokens=1, once=True)
         replies = examiner.at_once([ask] * BURST)
         workers = sum(isinstance(reply, CheckReply) for reply in replies)
         answered, fewer = f"{workers} of {BURST} requests at once were answered", f"--workers {max(1, workers // 2)}"

@@ -29,6 +29,7 @@ from leadline.core.secrets import holds_secret, redact, redact_used
 from leadline.core.seeds import digest
 from leadline.core.spec import Limits, Spec, TaskSpec
 from leadline.core.types import Cell, Document, Probe, Question
+from leadline.core.workers import start_workers, within_file_limit
 from leadline.features.judges.admission import FLOOR, KNOWN_CASE, families
 from leadline.features.judges.correction import KnownCase, known_cases
 from leadline.features.judges.payments import JudgePayments, estimated_tokens, judge_tariffs
@@ -49,7 +50,6 @@ from leadline.run.money import budget_of
 from leadline.run.plan import asked_at_once, open_model
 from leadline.run.retry import Asked, Retrier
 from leadline.run.stopping import RESUME, Breaker, Stop, stopping_on_signals
-from leadline.run.workers import start_workers, within_file_limit
 from leadline.store.files import SYNC_SECONDS
 from leadline.store.manifest import read_manifest
 from leadline.store.run_prices import save_prices
@@ -241,10 +241,10 @@ class _Grader:
         queue = iter(missing)
         workers = min(asked_at_once(self._judge.model, self._limits), len(missing))
         if self._is_remote:
-            workers = within_file_limit(workers, self._listen)
+            workers = within_file_limit(workers, self._note)
         where = f"{self._judge.name}, {phase}"
         with stopping_on_signals(self._stop, Interrupted("interrupted", where=where, fix=RESUME)):
-            for thread in start_workers(partial(self._work, queue), workers, self._listen):
+            for thread in start_workers(partial(self._work, queue), workers, self._note):
                 while thread.is_alive():
                     thread.join(SYNC_SECONDS)
                     self._writer.sync()
@@ -253,6 +253,9 @@ class _Grader:
         if self._stop.error is not None:
             raise self._stop.error
         return len(missing)
+
+    def _note(self, text: str) -> None:
+        self._listen(Note(text))
 
     def _describe(self, phase: str, total: int) -> str:
         text = f"{format_model(self._judge.name)}: {phase} {self._done:,} of {total:,}"

@@ -12,27 +12,26 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from leadline.core.activity import waiting_for
+from leadline.core.backoff import Attempts, Backoff
 from leadline.core.contracts import PrefixCache
 from leadline.core.errors import ServerAway, ServerError, UnknownName
+from leadline.core.records import Failure
 from leadline.models.architecture import read_constants
 from leadline.models.openai.http import HttpClient, HttpReply, RequestFailed
-from leadline.models.openai.replies import decode_json, error_in, excerpt, format_error
+from leadline.models.openai.replies import decode_json, error_in, excerpt, format_error, parse_refusal, request_failure
 
 ServerKind = Literal["plain", "vllm", "sglang", "llamacpp"]
 
 ATTEMPTS = 5
-FIRST_WAIT_SECONDS = 0.2
-LONGEST_WAIT_SECONDS = 30.0
-TOO_MANY_REQUESTS = 429
+"""At a small question about the server; those at a sample are a limit of the run."""
 OPENING_SECONDS = 30.0
 """The timeout of small questions about the server, where that of a sample may be ten minutes."""
 SMALL_BYTES = 65_536
@@ -129,45 +128,56 @@ def ask_json(client: HttpClient, method: str, url: str, body: bytes | None = Non
         return dict(page)
     message = format_error(error_in(page) or page) if page is not None else excerpt(reply.body)
     what, where = f"the server answers {reply.status}: {message}", f"{method} {url}"
-    if _is_transient(reply):
-        raise ServerAway(what, where=where, rate_limited=reply.status == TOO_MANY_REQUESTS)
+    failure = _failure_in(reply)
+    if failure is not None and failure.transient:
+        raise ServerAway(what, where=where, rate_limited=failure.why == "rate_limited")
     raise ServerError(what, where=where)
 
 
+def _failure_in(reply: HttpReply) -> Failure | None:
+    return None if reply.status == 200 else parse_refusal(reply)
+
+
 def send_with_retries(
-    client: HttpClient, method: str, url: str, body: bytes | None = None, *, seconds: float = OPENING_SECONDS
+    client: HttpClient,
+    method: str,
+    url: str,
+    body: bytes | None = None,
+    *,
+    seconds: float | None = None,
+    failure_in: Callable[[HttpReply], Failure | None] = _failure_in,
 ) -> HttpReply:
-    """One reply, with retries after transient failures. For questions about the server, not samples. A rate limit is
-    waited for up to `client.rate_limit_wait` seconds."""
-    timeout = min(seconds, client.timeout) if len(body or b"") <= SMALL_BYTES else client.timeout
-    began = time.monotonic()
-    for attempt in count():
-        last = attempt >= ATTEMPTS - 1
-        wait = min(FIRST_WAIT_SECONDS * 2 ** min(attempt, 20), LONGEST_WAIT_SECONDS)
+    """One reply, asked for again while `failure_in` it may pass. For questions about the server, not samples; they have
+    the waits of samples, and fewer attempts. Raises ServerAway where there is none; a server that is not there, and one
+    that hangs, are not asked again."""
+    timeout = min(seconds or OPENING_SECONDS, client.timeout) if len(body or b"") <= SMALL_BYTES else client.timeout
+    backoff = Backoff(ATTEMPTS, timeout=client.timeout, rate_limit_wait=client.rate_limit_wait)
+    attempts = Attempts(backoff)
+    while True:
         try:
             reply = client.send(method, url, body, timeout=timeout)
         except RequestFailed as error:
-            if last or error.fix or error.reason == "timeout" or _NO_SERVER.search(str(error)):
+            failure = request_failure(error)
+            hopeless = bool(error.fix) or error.reason == "timeout" or _NO_SERVER.search(str(error)) is not None
+            wait = None if hopeless else attempts.wait_after([failure])
+            if wait is None:
                 raise ServerAway(
                     str(error) if error.fix else f"no server answers: {error}",
                     where=url,
                     fix=error.fix or _ADVICE.get(error.reason, "correct base_url (it usually ends in /v1)"),
                 ) from None
-            failed = str(error.reason)
+            why = str(error.reason)
         else:
-            failed = f"a reply of status {reply.status}"
-            wait = max(wait, min(reply.retry_after or 0.0, LONGEST_WAIT_SECONDS))
-            if reply.status == TOO_MANY_REQUESTS and time.monotonic() - began + wait <= client.rate_limit_wait:
-                last = False
-            if last or not _is_transient(reply):
+            refusal = failure_in(reply)
+            if refusal is None or not backoff.may_pass(refusal):
                 return reply
-        with waiting_for(partial("another attempt after {}: {} {}".format, failed, method, url)):
-            time.sleep(wait)
-    raise AssertionError  # the last attempt returns or raises
-
-
-def _is_transient(reply: HttpReply) -> bool:
-    return reply.status == TOO_MANY_REQUESTS or (reply.status >= 500 and reply.status not in (501, 505))
+            backoff.note([refusal])
+            wait = attempts.wait_after([refusal])
+            if wait is None:
+                return reply
+            why = f"a reply of status {reply.status}"
+        with waiting_for(partial("another attempt after {}: {} {}".format, why, method, url)):
+            time.sleep(wait.drawn_out())
 
 
 # --- list of models -----------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -31,7 +31,6 @@ from leadline.core.seeds import digest
 from leadline.core.spec import parse_length
 from leadline.core.types import Continuation, Document, Frame, Probe, TokenNLL
 from leadline.models.openai.discovery import (
-    ATTEMPTS,
     ServerInfo,
     ask_prefix_cache,
     inspect_server,
@@ -437,17 +436,22 @@ class OpenAIModel:
         """The server's own count of a short prompt; None where it has none, or did not answer before."""
         if self.server.away:
             return None
-        outcome: Completion | Failure = Failure("server", "")
         url = self._url(self._chat)
-        for _ in range(ATTEMPTS):
+        parse = partial(parse_reply, chat=self._chat, key_name=self._options.api_key_env)
+
+        def failure_in(reply: HttpReply) -> Failure | None:
+            outcome = parse(reply)
+            return outcome if isinstance(outcome, Failure) else None
+
+        while True:
             body = self._requests.small(text, prefix)
-            reply = send_with_retries(self._client, "POST", url, body, seconds=FIRST_ANSWER_SECONDS)
-            outcome = parse_reply(reply, chat=self._chat, key_name=self._options.api_key_env)
+            seconds = FIRST_ANSWER_SECONDS
+            reply = send_with_retries(self._client, "POST", url, body, seconds=seconds, failure_in=failure_in)
+            outcome = parse(reply)
             if isinstance(outcome, Completion):
                 return outcome.prompt_tokens
-            if not outcome.transient and not self._requests.adapts_to(outcome):
+            if not self._requests.adapts_to(outcome):
                 break
-        assert isinstance(outcome, Failure)
         raise ServerError(
             f"the server does not answer a small request: {outcome.message}", where=url, fix=self._advice(outcome)
         )

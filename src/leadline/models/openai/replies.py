@@ -96,7 +96,7 @@ def _parsed(
     reply: HttpReply, chat: bool, prefix: str, opened_thinking: bool | None, key_name: str
 ) -> Completion | Failure:
     if reply.status != 200:
-        return _refusal(reply, key_name)
+        return parse_refusal(reply, key_name)
     body = decode_json(reply)
     if body is None:
         return _malformed(reply)
@@ -261,9 +261,12 @@ def _text(value: Any) -> str:
 
 # --- failures -----------------------------------------------------------------------------------
 
+_NEVER_SERVED = (501, 505)
+"""Not implemented, HTTP version not supported: no such request is ever answered."""
 
-def _refusal(reply: HttpReply, key_name: str) -> Failure:
-    """Any status but 200."""
+
+def parse_refusal(reply: HttpReply, key_name: str = "") -> Failure:
+    """The failure that any status but 200 is."""
     status = reply.status
     body = decode_json(reply)
     error = (error_in(body) or body) if body is not None else excerpt(reply.body)
@@ -280,7 +283,8 @@ def _refusal(reply: HttpReply, key_name: str) -> Failure:
     if status == 408:
         return Failure("timeout", message, transient=True, retry_after=reply.retry_after, status=status)
     if status >= 500 or status in (409, 425):
-        return Failure("server", message, transient=True, retry_after=reply.retry_after, status=status)
+        passes = status not in _NEVER_SERVED
+        return Failure("server", message, transient=passes, retry_after=reply.retry_after, status=status)
     if status in (401, 403) and key_name:
         message += f" (the key is read from ${key_name})"
     if reply.location:

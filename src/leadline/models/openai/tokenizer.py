@@ -6,10 +6,8 @@ Results for short texts are cached, because fitting a document asks for the same
 
 from __future__ import annotations
 
-import threading
-from collections import deque
 from collections.abc import Callable, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +19,7 @@ from leadline.core.contracts import Tokenizer
 from leadline.core.errors import ServerError, TokenizerError
 from leadline.core.format import format_count
 from leadline.core.seeds import digest
+from leadline.core.workers import call_at_once
 from leadline.models.openai.discovery import ServerInfo, ask_json
 from leadline.text.tokenizers import open_tokenizer
 
@@ -208,32 +207,18 @@ def _open(client: HttpClient, server: ServerInfo, named: str) -> Tokenizer:
 
 
 def _encode_in_threads(encode: Callable[[str], Ids], texts: Sequence[str]) -> list[Ids]:
-    """Over several connections. Daemon threads rather than a pool, which Python joins at exit: after Ctrl-C the program
-    must not wait for a server that hangs."""
+    """Over several connections."""
     if len(texts) < 2:
         return [encode(text) for text in texts]
-    left, found, errors = deque(enumerate(texts)), dict[int, "Ids"](), list[BaseException]()
+    encoded: list[Ids] = []
 
-    def ask() -> None:
-        try:
-            for number, text in iter(lambda: _next(left), None):
-                found[number] = encode(text)
-        except BaseException as error:
-            errors.append(error)
-            left.clear()
+    def encode_one(text: str) -> Ids:
+        ids = encode(text)
+        encoded.append(ids)
+        return ids
 
-    threads = [threading.Thread(target=ask, daemon=True) for _ in range(min(CONNECTIONS, len(texts)))]
-    try:
-        with waiting_for(lambda: f"the server's tokenizer: {len(found):,} of {format_count(len(texts), 'text')}"):
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-    finally:
-        left.clear()
-    if errors:
-        raise errors[0]
-    return [found[number] for number in range(len(texts))]
+    with waiting_for(lambda: f"the server's tokenizer: {len(encoded):,} of {format_count(len(texts), 'text')}"):
+        return call_at_once([partial(encode_one, text) for text in texts], CONNECTIONS)
 
 
 def _groups(texts: Sequence[str]) -> list[list[str]]:
@@ -246,13 +231,6 @@ def _groups(texts: Sequence[str]) -> list[list[str]]:
         groups[-1].append(text)
         size += len(text)
     return groups
-
-
-def _next(left: deque[tuple[int, str]]) -> tuple[int, str] | None:
-    try:
-        return left.popleft()
-    except IndexError:
-        return None
 
 
 def _ends(pieces: Sequence[bytes], text: str) -> list[int] | None:
