@@ -102,9 +102,7 @@ def test_a_model_option_overrides_the_list_of_a_spec(measured: Path, tmp_path: P
     assert len(list(read_records(tmp_path / "one"))) == 8
 
 
-def test_folders_of_a_list_have_no_brackets(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folders_of_a_list_have_no_brackets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     spec = write(tmp_path, 'models = [{name = "[a] and [b]", model = "sim:perfect"}]' + ASKED)
     words = ["run", spec, "--set", "keys=1,2", "--no-figure"]

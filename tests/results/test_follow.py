@@ -60,7 +60,8 @@ def test_half_a_line_waits_for_its_other_half(tmp_path: Path, records: list[Reco
 
 
 def test_a_line_longer_than_a_chunk_is_read_whole(tmp_path: Path, records: list[Record]) -> None:
-    huge = msgspec.structs.replace(records[0], question="x" * (2 * CHUNK))
+    question = msgspec.structs.replace(records[0].question, text="x" * (2 * CHUNK))
+    huge = msgspec.structs.replace(records[0], question=question)
     folder = write_run(tmp_path / "run", [huge, *records[1:]])
     assert [len(r.question.text) > CHUNK for r in RecordFollower(folder).read()] == [True] + [False] * (
         len(records) - 1

@@ -200,6 +200,7 @@ def without_texts(record: Record) -> Record:
         # One character says that there was a text.
         outcome = msgspec.structs.replace(outcome, text=outcome.text.strip()[:1], thinking=outcome.thinking[:1])
     scores = {name: msgspec.structs.replace(s, answer="", explanation="") for name, s in record.scores.items()}
-    return msgspec.structs.replace(
-        record, question="", answer_prefix="", targets=(), facts=(), scores=scores, outcome=outcome
+    question = msgspec.structs.replace(
+        record.question, text="", answer_prefix="", targets=(), distractors=(), mistakes={}, choices=(), reference=None
     )
+    return msgspec.structs.replace(record, question=question, facts=(), evidence=(), scores=scores, outcome=outcome)

@@ -172,8 +172,9 @@ def attend_triangles(
     earlier = torch.zeros_like(own[0]), torch.full_like(own[1], float("-inf"))
     first = 0 if before else 1  # nothing is before the first block of a document
     if first < count:
-        backwards = (t.flip(2) for t in (blocks[first:, :, :-1], key[first:count, :, 1:], value[first:count, :, 1:]))
-        answer, lse = attend(*backwards, how, causal=True, planned=planned)
+        query_back = blocks[first:, :, :-1].flip(2)
+        key_back, value_back = (t[first:count, :, 1:].flip(2) for t in (key, value))
+        answer, lse = attend(query_back, key_back, value_back, how, causal=True, planned=planned)
         earlier[0][first:, :, :-1], earlier[1][first:, :, :-1] = answer.flip(2), lse.flip(2)
     whole = merge_all(iter((own, earlier)), sinks)  # [blocks, size, heads, width]
     return whole.reshape(1, count * size, *whole.shape[2:])[:, :queries]
@@ -181,7 +182,8 @@ def attend_triangles(
 
 def _blocks(numbers: Tensor, size: int) -> Tensor:
     """[1, heads, tokens, width] as [blocks, heads, size, width]."""
-    return numbers[0].unflatten(1, (-1, size)).transpose(0, 1)
+    heads, tokens, width = numbers.shape[1:]
+    return numbers[0].reshape(heads, tokens // size, size, width).transpose(0, 1)
 
 
 def _whole(count: int) -> int:

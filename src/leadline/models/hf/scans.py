@@ -70,7 +70,12 @@ def _chunked(numbers: Tensor, chunk: int) -> Tensor:
     missing = -numbers.shape[1] % chunk
     if missing:
         numbers = pad(numbers, (*(0,) * (2 * (numbers.dim() - 2)), 0, missing))
-    return numbers.unflatten(1, (-1, chunk)).transpose(2, 3)
+    return _split(numbers, 1, (-1, chunk)).transpose(2, 3)
+
+
+def _split(numbers: Tensor, axis: int, sizes: tuple[int, int]) -> Tensor:
+    split: Tensor = numbers.unflatten(axis, sizes)  # type: ignore[no-untyped-call]
+    return split
 
 
 def _decays(sums: Tensor) -> Tensor:
@@ -136,20 +141,18 @@ def _mamba2_segment(
     sums = _chunked(decay, chunk).cumsum(-1)  # [batch, chunks, heads, chunk]
     chunks = sums.shape[1]
     # Within the chunk: the scores are those of the group, the decays those of the head.
-    weights = _decays(sums).unflatten(2, (groups, -1)).mul_((query @ key.mT).unsqueeze(3)).flatten(2, 3)
+    weights = _split(_decays(sums), 2, (groups, -1)).mul_((query @ key.mT).unsqueeze(3)).flatten(2, 3)
     answer = weights @ value
     del weights
     # What each chunk adds to the state, and the state at its beginning.
-    left = (value * (sums[..., -1:] - sums).exp().unsqueeze(-1)).mT.unflatten(2, (groups, -1)).flatten(3, 4)
+    left = _split((value * (sums[..., -1:] - sums).exp().unsqueeze(-1)).mT, 2, (groups, -1)).flatten(3, 4)
     added = (left @ key).view(batch, chunks, heads, width * size)
     totals = pad(sums[..., -1], (0, 0, 1, 0)).cumsum(1).transpose(1, 2)  # [batch, heads, chunks + 1]
     states = torch.cat([state.reshape(batch, 1, heads, -1), added], 1).transpose(1, 2)
     states = (_decays(totals) @ states).view(batch, heads, chunks + 1, width, size)
     before, after = states[:, :, :-1].transpose(1, 2), states[:, :, -1]
-    earlier = (
-        query @ before.unflatten(2, (groups, -1)).flatten(3, 4).mT
-    )  # [batch, chunks, groups, chunk, heads x width]
-    earlier = earlier.unflatten(-1, (heads // groups, width)).transpose(3, 4).flatten(2, 3)
+    earlier = query @ _split(before, 2, (groups, -1)).flatten(3, 4).mT  # [batch, chunks, groups, chunk, heads x width]
+    earlier = _split(earlier, -1, (heads // groups, width)).transpose(3, 4).flatten(2, 3)
     answer.addcmul_(earlier, sums.exp().unsqueeze(-1))
     return answer.transpose(2, 3).flatten(1, 2)[:, :tokens].contiguous(), after
 
