@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import leadline
-from leadline.cli.demo import SPEC
+from leadline.cli.demo import FULL_LENGTHS, SPEC
 from leadline.core.spec import make_spec
 from leadline.store.runs import RECORDS
 from support.commands import Say
@@ -92,9 +92,11 @@ def test_a_reading_harder_than_the_published_protocol_says_so_in_terminal_and_pi
         assert ("not comparable with published results" in text) == harder
 
 
-def test_the_demo_reads_as_published_results_do_over_the_whole_window() -> None:
-    spec = make_spec(SPEC)
-    assert (spec.reading, len(spec.depths), min(spec.lengths), max(spec.lengths)) == ("fresh", 5, 512, 8192)
+def test_the_demo_reads_as_published_results_do_with_three_samples_a_cell() -> None:
+    spec, full = make_spec(SPEC), make_spec(SPEC | {"lengths": FULL_LENGTHS})
+    assert (spec.reading, min(spec.lengths), max(spec.lengths)) == ("fresh", 512, 4096)
+    assert spec.samples >= 3
+    assert (full.lengths[:-1], full.lengths[-1]) == (spec.lengths, 8192)
 
 
 def test_run_draws_a_heatmap(say: Say) -> None:
@@ -172,8 +174,15 @@ def test_demo_needs_no_options(say: Say, monkeypatch: pytest.MonkeyPatch) -> Non
     said = say("demo", "--out", "demo")
     assert said.code == 0
     assert "heatmap   demo/heatmap.png" in said.out
-    assert said.out.splitlines()[-1].endswith(" report demo  # a page with every answer")
+    assert said.out.splitlines()[-1].startswith("page      demo/report.html")
     assert Path("demo/heatmap.png").exists()
+    assert "</html>" in Path("demo/report.html").read_text(encoding="utf-8")
+
+
+def test_the_whole_window_of_a_simulated_demo_is_refused(say: Say) -> None:
+    said = say("demo", "--simulated", "--full")
+    assert said.code == 64
+    assert "--full is for the real model" in said.err
 
 
 # --- catalogue ----------------------------------------------------------------------------------

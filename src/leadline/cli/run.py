@@ -151,8 +151,9 @@ def _logging(trackers: Sequence[str], step: str | None, run_name: str) -> Loggin
 # --- what is shown when a run has ended
 
 
-def finish(measured: Measured, *, as_json: bool, figure: bool = True) -> None:
-    """Shows the result, then raises if it is not complete or a step after the run failed."""
+def finish(measured: Measured, *, as_json: bool, figure: bool = True, page: Path | None = None) -> None:
+    """Shows the result, then raises if it is not complete or a step after the run failed. Names the page where there
+    is one, else the command that writes it."""
     run, rule = measured.run, measured.rule
     found = {"outcome": rule.step.outcome, "sentence": rule.sentence, "saving": rule.saving} if rule else None
     if as_json:
@@ -165,10 +166,17 @@ def finish(measured: Measured, *, as_json: bool, figure: bool = True) -> None:
         if found is not None:
             echo(f"{found['outcome']}: {found['sentence']}", bold=True)
             echo(found["saving"])
-        program = "leadline" if shutil.which("leadline") else sys.argv[0]  # `make demo` does not change the PATH
-        echo(f"next      {shlex.join([program, 'report', str(run.folder)])}  # a page with every answer")
+        if page is not None:
+            echo(f"page      {page}  # every answer; open it in a browser")
+        else:
+            _name_report_command(run)
     raise_if_incomplete(run)
     raise_first(measured.errors)
+
+
+def _name_report_command(run: Run) -> None:
+    program = "leadline" if shutil.which("leadline") else sys.argv[0]  # `make demo` does not change the PATH
+    echo(f"next      {shlex.join([program, 'report', str(run.folder)])}  # a page with every answer")
 
 
 def raise_first(errors: Iterable[LeadlineError]) -> None:

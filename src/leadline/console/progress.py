@@ -13,10 +13,13 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as RichProgress
 from rich.segment import Segment
+from rich.text import Text
 
 from leadline.console.output import say, warn
 from leadline.core.errors import Interrupted
-from leadline.core.format import format_duration, sanitise, sanitise_lines
+from leadline.core.format import format_duration, format_length, format_percent, sanitise, sanitise_lines
+from leadline.core.records import Record
+from leadline.results.breakdowns import NO_CONTEXT
 from leadline.results.progress import RunProgress, SampleCounter
 from leadline.run.events import (
     Answered,
@@ -62,6 +65,32 @@ class SanitisingConsole(Console):
         raise BrokenPipeError
 
 
+class LengthScores:
+    """Mean scores by length of the answers so far: the map of a run while it fills in."""
+
+    def __init__(self) -> None:
+        self._sums: dict[int, float] = {}
+        self._counts: dict[int, int] = {}
+
+    def add(self, record: Record, replaces: Record | None = None) -> None:
+        for counted, sign in ((replaces, -1), (record, 1)):
+            if counted is None or counted.wants_logprobs or NO_CONTEXT in counted.question.labels:
+                continue
+            if (score := counted.score) is not None:
+                length = counted.cell.length
+                self._sums[length] = self._sums.get(length, 0.0) + sign * score
+                self._counts[length] = self._counts.get(length, 0) + sign
+
+    def describe(self) -> str:
+        """`so far: 1k 100% of 9, 2k 67% of 9, 4k 33% of 3`; empty before the first answer."""
+        parts = [
+            f"{format_length(length)} {format_percent(self._sums[length] / count)}% of {count:,}"
+            for length, count in sorted(self._counts.items())
+            if count
+        ]
+        return f"so far: {', '.join(parts)}" if parts else ""
+
+
 class ProgressLines:
     """For logs and pipes."""
 
@@ -70,11 +99,11 @@ class ProgressLines:
         self._at = time.monotonic()
         self._last = ""
 
-    def update(self, progress: RunProgress, *, force: bool = False) -> None:
+    def update(self, progress: RunProgress, scores: str = "", *, force: bool = False) -> None:
         now = time.monotonic()
         if force or now - self._at >= LINE_SECONDS:
             self._at = now
-            text = progress.describe()
+            text = f"{progress.describe()}; {scores}" if scores else progress.describe()
             if text != self._last:
                 self._last = text
                 self._out(text)
@@ -86,12 +115,23 @@ class ProgressLines:
         pass
 
 
+class _BarAndScores(RichProgress):
+    """A progress bar with a line of text below it."""
+
+    scores = ""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        yield self.make_tasks_table(self.tasks)
+        if self.scores:
+            yield Text(self.scores, no_wrap=True, overflow="ellipsis")
+
+
 class Bar:
     """For people."""
 
     def __init__(self, *, transient: bool = False) -> None:
         """`transient` removes it at the end."""
-        self._bar = RichProgress(
+        self._bar = _BarAndScores(
             BarColumn(bar_width=None),
             TextColumn("{task.fields[text]}", markup=False),
             console=SanitisingConsole(stderr=True),
@@ -105,7 +145,8 @@ class Bar:
     def show(self, done: int, total: int | None, text: str) -> None:
         self._bar.update(self._id, total=total, completed=done, text=text)
 
-    def update(self, progress: RunProgress, *, force: bool = False) -> None:
+    def update(self, progress: RunProgress, scores: str = "", *, force: bool = False) -> None:
+        self._bar.scores = scores
         self.show(progress.asked, progress.planned, progress.describe())
 
     def say(self, text: str) -> None:
@@ -124,6 +165,7 @@ class ProgressListener:
 
     def __init__(self, *, rule: bool = False) -> None:
         self.counter = SampleCounter()
+        self.scores = LengthScores()
         self._rule = rule
         self._view: Bar | ProgressLines | None = None
         self._step_bar: Bar | None = None
@@ -141,6 +183,7 @@ class ProgressListener:
             self._show_step(event)
         elif isinstance(event, Answered):
             self.counter.add(event.record, event.replaces)
+            self.scores.add(event.record, event.replaces)
             self._waiting = ""
         elif isinstance(event, Waiting):
             who = "all wait" if event.everyone else "one waits"
@@ -156,7 +199,10 @@ class ProgressListener:
         elif isinstance(event, Stopping):
             self._say(f"stopping: {sanitise(event.why)}. Finishing requests in flight; Ctrl-C again stops at once.")
         if self._view is not None and not (isinstance(event, Answered) and event.more):
-            self._view.update(self.progress())
+            self._view.update(self.progress(), self.describe_scores())
+
+    def describe_scores(self) -> str:
+        return self.scores.describe()
 
     def _begin(self, event: Started) -> None:
         self.counter.planned = None if self._rule else event.planned
@@ -195,7 +241,7 @@ class ProgressListener:
 
     def _close_view(self) -> None:
         if self._view is not None:
-            self._view.update(self.progress(), force=True)
+            self._view.update(self.progress(), self.describe_scores(), force=True)
             self._view.close()
             self._view = None
 
@@ -226,6 +272,10 @@ class ManyModelsListener(ProgressListener):
 
     def progress(self) -> RunProgress:
         return replace(super().progress(), models=(self._ended, self.models))
+
+    def describe_scores(self) -> str:
+        """Nothing: a mean over several models would describe none of them."""
+        return ""
 
     def hear(self, event: ManyModelsEvent) -> None:
         if isinstance(event, ModelEnded):

@@ -3,7 +3,7 @@
 from leadline.core.commands import Command
 
 CERTIFY = Command(
-    "Did a change of engine or quantisation cost context? Kept, lost, undecided.",
+    "Say whether a change of engine or quantisation cost context.",
     "leadline.features.certify.command:certify",
     "compare",
 )
