@@ -143,6 +143,8 @@ def model_runs(
         specs = [spec.model_copy(update={"until": "", "samples": flags.samples or LISTED_SAMPLES}) for spec in specs]
     for spec in specs:
         registry.provider(registry.ModelName.parse(spec.model))  # an unknown option, before anything is measured
+    if specs[0].limits.time:
+        raise UsageError("--time is for one model", where="--time", fix="remove it, or give one --model")
     if until or specs[0].until:
         raise UsageError(
             "--until cannot be used with a list of models, because each model would get different samples",

@@ -39,7 +39,7 @@ from leadline.core.spec import Logging, Spec
 from leadline.results.run import Run
 from leadline.results.summary import totals_values
 from leadline.results.totals import Totals, cache_warning, format_cache_use, format_seconds_saved
-from leadline.results.verdict import failures_fix
+from leadline.results.verdict import effective_in, failures_fix, format_more
 from leadline.run.measure import CheckModel, Measured, check_model, measure_spec
 
 
@@ -166,6 +166,10 @@ def finish(measured: Measured, *, as_json: bool, figure: bool = True, page: Path
         if found is not None:
             echo(f"{found['outcome']}: {found['sentence']}", bold=True)
             echo(found["saving"])
+        if rule is not None and not rule.in_time:
+            effective = effective_in(run, run.table.counted)
+            open_yet = effective is not None and not effective.decided
+            echo(f"time      used up; {format_more(run, effective)}" if effective and open_yet else "time      used up")
         if page is not None:
             echo(f"page      {page}  # every answer; open it in a browser")
         else:

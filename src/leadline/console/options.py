@@ -151,6 +151,13 @@ class RunOptions:
     prices: PricesOption = None
     tier: TierOption = None
     budget: BudgetOption = None
+    time: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="End in this time, such as 10min, with what can be told by then; implies --until effective.",
+        ),
+    ] = None
     out: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Folder of the run. [default: runs/TASK-MODEL-DIGEST]")
     ] = None
@@ -158,7 +165,7 @@ class RunOptions:
 
 
 _SPEC_FLAGS = ("model", "lengths", "depths", "samples", "reading", "seed", "allowance")
-_LIMIT_FLAGS = ("workers", "attempts", "timeout", "rate_limit_wait", "ray", "anyway", "prices", "tier", "budget")
+_LIMIT_FLAGS = ("workers", "attempts", "timeout", "rate_limit_wait", "ray", "anyway", "prices", "tier", "budget", "time")
 
 
 def with_flags(command: Callable[..., None]) -> Callable[..., None]:
@@ -253,6 +260,7 @@ def with_thinking(model: str, setting: str) -> str:
 
 def with_rule(spec: Spec, until: str) -> Spec:
     """The spec with a stopping rule. Its samples, where given, become the maximum per cell."""
+    until = until or ("" if spec.until or not spec.limits.time else "effective")
     if until:
         samples = spec.samples if "samples" in spec.model_fields_set else MAX_SAMPLES_UNTIL
         spec = spec.model_copy(update={"until": until, "samples": samples})

@@ -26,6 +26,7 @@ from leadline.run.queue import Queue, Work
 from leadline.run.recording import Recorder
 from leadline.run.retry import Asked, LogprobAdapter, Retrier
 from leadline.run.stopping import RESUME, Breaker, Stop, stopping_on_signals
+from leadline.run.time_limit import TimeLimit
 from leadline.store.files import SYNC_SECONDS
 from leadline.store.run_prices import save_prices
 from leadline.store.runs import RunWriter
@@ -42,10 +43,12 @@ def execute(
     keep_prompts: bool = False,
     only: Set[str] | None = None,
     stop: Stop | None = None,
+    time: TimeLimit | None = None,
 ) -> None:
     """Asks every cell that has no answer in the writer's folder, or exactly the cells of `only`.
 
-    Raises RunStopped when it had to stop early; `stop` ends it from another thread.
+    Raises RunStopped when it had to stop early, TimeReached at the end of its `time`; `stop` ends it from another
+    thread.
     """
     plan.fitter.share_text(plan.spec.depths, writer.manifest.added_depths)
     done = writer.done
@@ -53,7 +56,7 @@ def execute(
         done = frozenset(cell.key for cell in cells_of(plan.spec, plan.tasks)) - only
     if plan.tariff is not None:
         save_prices(writer.folder, {plan.spec.model: plan.tariff})
-    engine = _Engine(plan, writer, listen, keep_prompts, done, stop or Stop())
+    engine = _Engine(plan, writer, listen, keep_prompts, done, stop or Stop(), time)
     with stopping_on_signals(engine.stop, Interrupted("interrupted", where=str(writer.folder), fix=RESUME)):
         engine.run()
 
@@ -67,8 +70,10 @@ class _Engine:
         keep_prompts: bool,
         done: Set[str],
         stop: Stop,
+        time: TimeLimit | None,
     ) -> None:
         self._plan = plan
+        self._time = time
         self._writer = writer
         self._listen = listen
         self._keep_prompts = keep_prompts
@@ -178,11 +183,18 @@ class _Engine:
         with self._queue.turn:
             if work is not None:
                 self._record(work, answers)
-            following = None if self.stop.is_set else self._within_budget(self._queue.take())
+            following = None if self.stop.is_set else self._in_time(self._within_budget(self._queue.take()))
             if following is not None and self._keep_prompts:
                 for probe in following.probes:
                     self._writer.keep_prompt(probe.cell, following.document.prompt_text(probe))
             return following
+
+    def _in_time(self, work: Work | None) -> Work | None:
+        """The work if it can be answered in the time of the run; else the run stops."""
+        if work is None or self._time is None or self._time.allows(max(p.prompt_tokens for p in work.probes)):
+            return work
+        self.stop.because(self._time.reached(str(self._writer.folder)))
+        return None
 
     def _within_budget(self, work: Work | None) -> Work | None:
         """The work if the budget has the most it can cost, now or when others are answered; else the run stops."""
@@ -212,6 +224,8 @@ class _Engine:
                 record = self._recorder.malformed(record, error.what)
                 self._writer.append(record)
             records.append(record)
+            if self._time is not None:
+                self._time.answered(record.prompt_tokens, record.seconds)
             self._events.append(Answered(record, more=number < len(answers)))
             if self._breaker.note(record.outcome):
                 self.stop.because(self._no_server(record))

@@ -18,16 +18,18 @@ import msgspec
 from leadline.core import registry
 from leadline.core.contracts import Model
 from leadline.core.errors import LeadlineError
+from leadline.core.format import format_duration, format_length, format_list
 from leadline.core.spec import AUTO, Spec
 from leadline.results.run import Run, load_run
 from leadline.run.after_run import check_steps, take_steps
 from leadline.run.allowance import find_allowance
 from leadline.run.continuing import find_run_folder
-from leadline.run.documents import cells_of, documents_fit
+from leadline.run.documents import cells_of, documents_fit, first_rows
 from leadline.run.engine import execute
 from leadline.run.events import Listener, Note, ignore, reporting_waits
 from leadline.run.plan import OpenModel, Plan, check_disk_space, prepare
 from leadline.run.stopping import Stop
+from leadline.run.time_limit import TimeLimit, parse_time
 from leadline.store.manifest import MANIFEST
 from leadline.store.runs import RunWriter, count_done, open_run
 
@@ -78,17 +80,39 @@ def measure_spec(
     `base` and `gate` are for the stopping rule `verdict`. `name` is what a list of models calls this one. `open_model`
     replaces the opening of the model by its name, and `stop` ends the run from another thread.
     """
+    seconds = parse_time(spec.limits.time)
+    time = None if seconds is None else TimeLimit(seconds)
     steps = check_steps(spec, listen)
     rule = _stopping_rule(spec, base, gate) if spec.until else None
     with prepare(spec, open_model, listen=listen) as plan:
         plan = dataclasses.replace(plan, manifest=msgspec.structs.replace(plan.manifest, name=name))
         folder, plan = _placed(plan, suite, listen) if out is None else (Path(out), plan)
         check_disk_space(folder, plan.planned)
-        ask = _ask_all if rule is None else partial(rule.ask, rule.look_for(plan))
         plan = _with_findings(plan, folder, check, listen)
-        found = ask(plan, folder, partial(execute, keep_prompts=keep_prompts, stop=stop), listen)
+        if time is not None:
+            _measure_pace(plan, time, listen)
+        ask = _ask_all if rule is None else partial(rule.ask, rule.look_for(plan, time))
+        found = ask(plan, folder, partial(execute, keep_prompts=keep_prompts, stop=stop, time=time), listen)
     errors = take_steps(steps, folder, spec, listen, stop)
     return Measured(load_run(folder), found, errors)
+
+
+def _measure_pace(plan: Plan, time: TimeLimit, listen: Listener) -> None:
+    """Asks a question at the two shortest lengths, recorded nowhere, and says which lengths the time is for."""
+    title, task = next(iter(plan.tasks.items()))
+    lengths = plan.spec.lengths
+    for row in first_rows(plan.spec, title, task)[:2]:
+        document = task.document(row, seed=plan.spec.seed, fitter=plan.fitter)
+        probe = max(document.probes, key=lambda probe: probe.prompt_tokens)
+        for answer in plan.model.answer(document, [probe]):
+            time.answered(probe.prompt_tokens, answer.seconds)
+    cells = len(plan.places) // len(lengths)
+    kept = time.affordable(lengths, cells, plan.at_once)
+    each = format_duration(time.expected(kept[-1]))
+    pace = f"{format_duration(time.seconds)} at {each} for an answer at {format_length(kept[-1])}"
+    beyond = format_list([format_length(length) for length in lengths if length not in kept])
+    told = f"cannot tell anything about {beyond}" if beyond else "is enough for a look at every length"
+    listen(Note(f"{pace} {told}"))
 
 
 def _placed(plan: Plan, suite: str, listen: Listener) -> tuple[Path, Plan]:

@@ -23,6 +23,7 @@ from leadline.results.totals import refuse_unmeasured, totals_of
 from leadline.run.documents import depths_of
 from leadline.run.events import Listener, RuleChecked, without_started
 from leadline.run.plan import Plan
+from leadline.run.time_limit import TimeLimit, TimeReached
 from leadline.stats.allocate import (
     Design,
     SamplingStep,
@@ -47,6 +48,8 @@ class RuleResult:
     step: SamplingStep
     sentence: str
     saving: str
+    in_time: bool = True
+    """Whether it ended by itself, rather than with the time of the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +78,13 @@ class StoppingRule:
             )
         return cls(until, base, gate)
 
-    def look_for(self, plan: Plan) -> Look:
-        """What the rule does after each round. Raises if it cannot be applied to the plan, before anything is sent."""
+    def look_for(self, plan: Plan, time: TimeLimit | None = None) -> Look:
+        """What the rule does after each round, at the lengths that the time allows. Raises if it cannot be applied to
+        the plan, before anything is sent."""
         design = _design(plan)
+        if time is not None:
+            kept = time.affordable(design.lengths, len(design.places) // len(design.lengths), plan.at_once)
+            design = replace(design, places=tuple(place for place in design.places if place[1] in kept))
         if self.until.rule == "verdict" and self.base is not None:
             _refuse_other_questions(self.base, plan)
         return _look_of(self.until, design, self.base, self.gate)
@@ -85,11 +92,12 @@ class StoppingRule:
     def ask(self, look: Look, plan: Plan, folder: Path, execute: Callable[..., None], listen: Listener) -> RuleResult:
         """Asks in rounds until the rule is satisfied or every cell has the samples of the spec."""
         with open_run(folder, plan.manifest) as writer:
-            step = _ask_in_rounds(look, plan, writer, execute, listen)
+            step, in_time = _ask_in_rounds(look, plan, writer, execute, listen)
             if self.until.rule == "verdict":
                 refuse_unmeasured(folder, totals_of(read_records(folder)))
             writer.sync()
-        return RuleResult(step, format_step(step), format_saving(step, plan.spec.samples))
+        sentence = format_step(step) if in_time else f"the time is used up, {format_step(step)}"
+        return RuleResult(step, sentence, format_saving(step, plan.spec.samples), in_time)
 
 
 def _refuse_other_questions(base: Path, made: Plan) -> None:
@@ -106,8 +114,9 @@ def _refuse_other_questions(base: Path, made: Plan) -> None:
 
 def _ask_in_rounds(
     look: Look, made: Plan, writer: RunWriter, execute: Callable[..., None], listen: Listener
-) -> SamplingStep:
-    """Looks and asks until the rule is done, or until no sample of a round gets an answer."""
+) -> tuple[SamplingStep, bool]:
+    """Looks and asks until the rule is done, until no sample of a round gets an answer, or until the time is used up:
+    the last step, and whether it was reached in time."""
     recorded = _by_key(writer.folder)
     asked: dict[str, None] = {}
     first = True
@@ -117,13 +126,16 @@ def _ask_in_rounds(
         if missing:
             listen(RuleChecked(format_step(step), len(missing)))
             heard = listen if first else without_started(listen)
-            execute(made, writer, listen=heard, only=missing)
+            try:
+                execute(made, writer, listen=heard, only=missing)
+            except TimeReached:
+                return replace(step, outcome="undecided", next=()), False
             first = False
             recorded = _by_key(writer.folder)
         asked.update(dict.fromkeys(wanted))
         if all(key not in recorded or recorded[key].failed for key in wanted):
-            return replace(step, outcome="undecided", next=(), unanswered=True)
-    return step
+            return replace(step, outcome="undecided", next=(), unanswered=True), True
+    return step, True
 
 
 def _counted(made: Plan, records: Iterable[Record]) -> Iterator[Record]:
