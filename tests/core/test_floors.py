@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[2] / "src" / "leadline"
+FILES = sorted(SOURCE.rglob("*.py"))
 FLOORS = {
     "core": 0,
     "text": 1, "store": 1, "stats": 1,
@@ -35,7 +36,7 @@ def modules_imported(path: Path) -> set[tuple[str, ...]]:
 
 def imports() -> Iterator[tuple[str, tuple[str, ...], tuple[str, ...]]]:
     """Every import of a module of Leadline: the file, its parts, and the parts of what it imports."""
-    for path in sorted(SOURCE.rglob("*.py")):
+    for path in FILES:
         parts = path.relative_to(SOURCE).parts
         for module in modules_imported(path):
             yield "/".join(parts), parts, module
@@ -64,3 +65,51 @@ def test_a_feature_is_imported_by_nobody_but_itself() -> None:
 def test_every_room_has_a_floor() -> None:
     rooms = {p.name for p in SOURCE.iterdir() if p.is_dir() and p.name != "__pycache__"}
     assert rooms == set(FLOORS)
+
+
+def circle_in(imports_of: dict[str, set[str]]) -> list[str]:
+    """Modules that import each other in a ring; empty if there are none."""
+    done: set[str] = set()
+
+    def follow(module: str, path: list[str]) -> list[str]:
+        if module in path:
+            return [*path[path.index(module) :], module]
+        if module in done:
+            return []
+        for other in sorted(imports_of.get(module, ())):
+            if ring := follow(other, [*path, module]):
+                return ring
+        done.add(module)
+        return []
+
+    return next((ring for module in sorted(imports_of) if (ring := follow(module, []))), [])
+
+
+RINGS_CUT = {
+    ("models.hf", "models.hf.load"),  # torch is imported when a model is opened
+    ("models.hf", "models.hf.model"),
+    ("models.hf.parts", "models.hf.kernels"),  # Triton is imported only on a GPU
+    ("features.logprobs.report", "features.logprobs.charts"),  # altair is imported when a chart is drawn
+    ("core.types", "core.records"),  # names of types alone: a probe may have its outcome before it is asked
+}
+"""Imports that are not made when the module is imported, each with its reason."""
+
+
+def test_no_two_modules_import_each_other_however_indirectly() -> None:
+    """Imports inside functions and for type checkers count too, but for those that are listed with a reason."""
+    names = {".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__") for path in FILES}
+    imports_of: dict[str, set[str]] = {}
+    for _, parts, module in imports():
+        name = ".".join(parts).removesuffix(".py").removesuffix(".__init__")
+        other = ".".join(module) if ".".join(module) in names else ".".join(module[:-1])
+        if other in names and other != name and (name, other) not in RINGS_CUT:
+            imports_of.setdefault(name, set()).add(other)
+    assert len(imports_of) > 100
+    assert circle_in({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
+    assert circle_in(imports_of) == []
+
+
+def test_the_flags_of_servers_are_named_in_one_file() -> None:
+    flags = ("--max-model-len", "--ctx-size", "num_ctx", "--enable-prefix-caching", "--disable-radix-cache")
+    naming = {path.relative_to(SOURCE).as_posix() for path in FILES if any(f in path.read_text() for f in flags)}
+    assert naming == {"results/server_advice.py"}

@@ -19,7 +19,8 @@ from leadline.models.hf import trial as hf_trial  # noqa: E402
 from leadline.models.hf.decode import generate_plain  # noqa: E402
 from leadline.models.hf.engine import Engine, EngineRequest  # noqa: E402
 from leadline.models.hf.reader import Reader, rows_of  # noqa: E402
-from leadline.models.hf.states import LiveBytes, scan_bytes, scan_chunks, scan_modules  # noqa: E402
+from leadline.models.hf.scan_size import LiveBytes, scan_bytes  # noqa: E402
+from leadline.models.hf.states import scan_chunks, scan_modules  # noqa: E402
 from leadline.models.hf.trial import choose_reader  # noqa: E402
 from support.tiny_models import STOP, random_ids, tiny  # noqa: E402
 
@@ -130,7 +131,7 @@ def test_chunks_stay_those_of_a_kernel_where_there_is_one(monkeypatch: pytest.Mo
     monkeypatch.setattr(hf_trial, "find_scans", lambda model: [])
     model = tiny("granite_hybrid", mamba_chunk_size=128)
     for installed, chosen in ((None, 64), (object(), None)):
-        monkeypatch.setattr("leadline.models.hf.states.find_spec", lambda name, found=installed: found)
+        monkeypatch.setattr("leadline.models.hf.scan_size.find_spec", lambda name, found=installed: found)
         reader, _ = choose_reader(model, Reader(model, chunk=256), scan_bytes=1 << 30)
         assert reader.scan_chunk == chosen
 

@@ -12,23 +12,12 @@ from leadline.core.drafts import EXTRA_ALLOWANCE
 from leadline.core.errors import NotMeasured, TruncatedPrompts
 from leadline.core.format import format_count, format_duration
 from leadline.core.records import Completion, Receipt, Record
+from leadline.results.server_advice import STATE_HITS, cache_advice
 
 FEW_HITS = 0.1
 """Share of the tokens that could have come from a cache; with fewer, the cache was not in effect."""
 LEAST_FOLLOWING = 4
 """Answers that must have had something to find in a cache, before its absence is warned of."""
-
-_STATE_HITS = {
-    "vllm": "start vLLM with --enable-prompt-tokens-details",
-    "sglang": "start SGLang with --enable-cache-report",
-}
-_GET_HITS = {
-    "vllm": "start vLLM with --enable-prefix-caching and more memory for its cache (--gpu-memory-utilization, or "
-    "VLLM_CPU_KVCACHE_SPACE)",
-    "sglang": "start SGLang without --disable-radix-cache, or give its cache more memory (--mem-fraction-static)",
-    "llamacpp": "start llama.cpp without --no-cache-prompt, and with --parallel 1 or a longer --ctx-size",
-}
-_HOSTED = "try cache_key=yes in the model's name; hosted servers cache no prompts below about 1,024 tokens"
 
 UNANSWERED_SHARE = 0.5
 """Of the answers: with this many empty ones the run is no measurement of the model."""
@@ -164,17 +153,17 @@ def cache_warning(use: CacheUse, fingerprints: Mapping[str, str]) -> str:
         return ""
     kind = fingerprints.get("model.server", "").partition(" ")[0]
     if use.hit_share is None:
-        if kind not in _STATE_HITS:
+        if kind not in STATE_HITS:
             return ""
         return (
             "the server does not say how many tokens came from its prefix cache, so that it is not known whether "
-            f"sharing documents saved anything: {_STATE_HITS[kind]}"
+            f"sharing documents saved anything: {STATE_HITS[kind]}"
         )
     if use.hit_share >= FEW_HITS:
         return ""
     return (
         f"the documents were shared, but only {100 * use.hit_share:.0f}% of the tokens that could have come from the "
-        f"server's prefix cache did: {_GET_HITS.get(kind, _HOSTED)}"
+        f"server's prefix cache did: {cache_advice(kind)}"
     )
 
 

@@ -31,6 +31,7 @@ from leadline.results.sentences import (
     format_threshold,
     reached_lengths,
 )
+from leadline.results.server_advice import longer_context
 from leadline.results.table import PUBLISHED, Table, scorer_gaps
 from leadline.stats.allocate import parse_until
 from leadline.stats.diagnose import diagnose
@@ -172,9 +173,6 @@ def format_refusals(run: Run) -> str:
     )
 
 
-_WINDOW_FLAGS = {"vllm": "--max-model-len", "sglang": "--context-length", "llamacpp": "--ctx-size"}
-
-
 def too_long_fix(run: Run) -> str:
     """What helps against prompts that are longer than the model accepts: `ask --lengths 1k,2k, or ...`."""
     table = run.table
@@ -182,8 +180,7 @@ def too_long_fix(run: Run) -> str:
     shorter = f"ask --lengths {','.join(inside)}" if inside else "ask shorter --lengths"
     if run.manifest.spec.get("model", "").startswith("openai:"):
         server = run.manifest.fingerprints.get("model.server", "").partition(" ")[0]
-        flag = f" ({_WINDOW_FLAGS[server]} {max(table.lengths, default=0)})" if server in _WINDOW_FLAGS else ""
-        return f"{shorter}, or start the server with a longer context{flag}"
+        return f"{shorter}, or {longer_context(server, max(table.lengths, default=0))}"
     return f"{shorter}, or give the model a longer window"
 
 

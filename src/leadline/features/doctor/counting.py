@@ -16,6 +16,7 @@ from leadline.features.doctor.findings import Finding, NotMade, Ok
 from leadline.features.doctor.texts import ALLOWANCE, COUNTED, LONG_ANSWERS, REWRITABLE, plant
 from leadline.models.openai.template import ALLOWED_DIFFERENCE
 from leadline.models.openai.tokenizer import ServerTokenizer
+from leadline.results.server_advice import cache_advice
 
 SCALE = 0.02
 CACHE_TOKENS, HOSTED_TOKENS = 1024, 4608
@@ -203,9 +204,9 @@ def rewritten_texts(examiner: Examiner) -> str:
 
 def check_prefix_cache(examiner: Examiner) -> Ok | Finding | NotMade:
     """A text that was never sent, then the same text with another question."""
-    said = examiner.need_server().prefix_cache
-    fix = "start the server with its prefix cache (vLLM --enable-prefix-caching, SGLang without --disable-radix-cache, "
-    fix += "llama.cpp with cache_prompt), or plan with --reading fresh"
+    server = examiner.need_server()
+    said = server.prefix_cache
+    fix = f"{cache_advice(server.server.kind)}; or plan with --reading fresh"
     if said.off:
         return Finding("the server states that its prefix cache is off", fix)
     enough = CACHE_TOKENS if said.least <= 1 else HOSTED_TOKENS

@@ -20,6 +20,7 @@ from leadline.features.doctor.counting import CountPattern, pattern
 from leadline.features.doctor.examiner import CannotCheck, CheckReply, Examiner, logprob_difference
 from leadline.features.doctor.findings import Finding, NotMade, Ok
 from leadline.features.doctor.texts import ALLOWANCE, PLACES, DoorCodes, other_value, plant, short_length
+from leadline.results.server_advice import context_flags
 
 LONGEST = 131_072
 """Longer windows are checked up to here, unless the user asks for more."""
@@ -257,8 +258,8 @@ def check_truncation(examiner: Examiner) -> Ok | Finding | NotMade:
         seen = len(PLACES) - len(found.unsure)
         return Ok(f"in process nothing is cut; {seen} of {len(PLACES)} facts in {found.length:,} tokens are found")
     short = _pattern(examiner).is_true and found.receipt is not None and Receipt(found.expected, found.receipt).short
-    fix = "start the server with a context of at least the lengths you measure (Ollama num_ctx, llama.cpp --ctx-size, "
-    fix += "vLLM --max-model-len) and without truncate_prompt_tokens or context shift, or measure shorter lengths"
+    fix = f"start the server with a context of at least the lengths you measure ({context_flags()}) "
+    fix += "and without truncate_prompt_tokens or context shift, or measure shorter lengths"
     counted = "" if found.receipt is None else f"; the receipt says {found.receipt:,} of {found.expected:,} tokens"
     if found.question_lost:
         return Finding(f"at {found.length:,} tokens every question gets the same answer: the end of the prompt is cut "

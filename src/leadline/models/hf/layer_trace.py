@@ -15,13 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from leadline.models.hf.reader import Reader
+from leadline.models.hf.layers import layers_of, removed_after
+from leadline.models.hf.reader import Reader
 
 HALF = (torch.bfloat16, torch.float16)
 _FIRST = "input of the first layer"
@@ -147,15 +147,6 @@ def _children_of_layers(body: torch.nn.Module) -> Iterator[tuple[str, torch.nn.M
             yield f"{number}.{name}", child
 
 
-def layers_of(body: torch.nn.Module) -> torch.nn.ModuleList:
-    """The longest list of modules that is not inside another: there may be more experts than layers."""
-    lists: dict[str, torch.nn.ModuleList] = {}
-    for name, module in body.named_modules():
-        if isinstance(module, torch.nn.ModuleList) and not any(name.startswith(f"{outer}.") for outer in lists):
-            lists[name] = module
-    return max(lists.values(), key=len, default=torch.nn.ModuleList())
-
-
 def _hidden_place(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | str | None:
     """Where among the arguments hidden states [rows, columns, width] are: the first of that form."""
     places: Iterator[tuple[int | str, Any]] = chain(enumerate(args), kwargs.items())
@@ -191,13 +182,3 @@ def _map(change: Callable[[Tensor], Tensor], value: Any) -> Any:
 
 def _in_float32(value: Any) -> Any:
     return _map(lambda tensor: tensor.float() if tensor.dtype in HALF else tensor, value)
-
-
-@contextmanager
-def removed_after(hooks: list[Any]) -> Iterator[None]:
-    """The hooks of some modules, while the block runs."""
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()

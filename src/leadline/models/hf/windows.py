@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from transformers import AttentionInterface, AttentionMaskInterface
 
-from leadline.models.hf.layer_trace import removed_after
+from leadline.models.hf.layers import removed_after
 
 
 class UnsupportedAttention(Exception):
