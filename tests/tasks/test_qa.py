@@ -6,8 +6,8 @@ import json
 import re
 from pathlib import Path
 
-import numpy as np
 import msgspec
+import numpy as np
 import pytest
 
 from leadline.core.errors import LengthError, SourceError

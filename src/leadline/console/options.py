@@ -165,7 +165,18 @@ class RunOptions:
 
 
 _SPEC_FLAGS = ("model", "lengths", "depths", "samples", "reading", "seed", "allowance")
-_LIMIT_FLAGS = ("workers", "attempts", "timeout", "rate_limit_wait", "ray", "anyway", "prices", "tier", "budget", "time")
+_LIMIT_FLAGS = (
+    "workers",
+    "attempts",
+    "timeout",
+    "rate_limit_wait",
+    "ray",
+    "anyway",
+    "prices",
+    "tier",
+    "budget",
+    "time",
+)
 
 
 def with_flags(command: Callable[..., None]) -> Callable[..., None]:
