@@ -49,3 +49,20 @@ def test_the_changelog_has_the_version_of_the_package_with_a_date() -> None:
     released = [heading for heading in headings if heading != "Unreleased"]
     assert re.fullmatch(rf"{re.escape(version)} - \d{{4}}-\d\d-\d\d", released[0])
     assert f"version: {version}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+def test_every_path_in_the_design_exists() -> None:
+    """Files and folders are named from the root of the repository, or from src/leadline."""
+    text = (ROOT / "docs" / "design.md").read_text()
+    paths = set(re.findall(r"`([\w./-]+(?:\.(?:py|toml|txt|md)|/))`", text))
+    assert len(paths) > 80
+    assert sorted(p for p in paths if not any((base / p).exists() for base in (ROOT, ROOT / "src" / "leadline"))) == []
+
+
+def test_the_design_names_every_feature_and_every_door() -> None:
+    text = (ROOT / "docs" / "design.md").read_text()
+    folders = [p for p in (ROOT / "src" / "leadline" / "features").iterdir() if (p / "__init__.py").exists()]
+    doors = re.findall(r'^\[project\.entry-points\."(.+)"\]$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    named = [*(f"`features/{folder.name}/`" for folder in folders), *(f"`{door}`" for door in doors)]
+    assert len(named) > 20
+    assert [name for name in named if name not in text] == []
