@@ -320,3 +320,10 @@ def _download_progress() -> Callable[[int, int | None], None]:
             sys.stderr.write(f"\r{done / 1e6:,.1f}{of} MB{chr(10) if ended else ''}")
 
     return show
+
+
+lists = typer.Typer(
+    add_completion=False, help="List tasks, models, sources or suites.", rich_markup_mode=None, no_args_is_help=True
+)
+for _kind, _commands in (("tasks", tasks), ("models", models), ("sources", sources), ("suites", suites)):
+    lists.add_typer(_commands, name=_kind)

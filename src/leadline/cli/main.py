@@ -39,6 +39,7 @@ COMMANDS = {
         "Grade the saved answers of a run again, by other scorers.", "leadline.cli.rescore:rescore", "check"
     ),
     "build": Command("Write prompts and answers to files.", "leadline.cli.build:build", "exchange"),
+    "list": Command("List tasks, models, sources or suites.", "leadline.cli.catalogue:lists", "list"),
     "tasks": Command("List tasks; `tasks show NAME` lists its options.", "leadline.cli.catalogue:tasks", "list"),
     "models": Command(
         "List model providers; `models show NAME` lists options.", "leadline.cli.catalogue:models", "list"
@@ -49,6 +50,8 @@ COMMANDS = {
     "suites": Command("List suites; `suites show NAME` lists its tasks.", "leadline.cli.catalogue:suites", "list"),
 }
 """The commands of the core. Those of features and of other packages come from the entry points `leadline.commands`."""
+HIDDEN = frozenset({"tasks", "models", "sources", "suites"})
+"""Short forms of `leadline list tasks` and so on: they work, because scripts have them; the help has one word."""
 OTHER_TOOLS = {
     "-m": "--model",
     "-t": "--task",
@@ -108,6 +111,13 @@ class LazyGroup(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         known = commands()
         if cmd_name not in known:
+            for kind in ("suites", "tasks"):
+                if cmd_name in entry_points(group=f"leadline.{kind}").names:
+                    raise UsageError(
+                        f"{cmd_name!r} is one of the {kind}, not a command",
+                        where="leadline",
+                        fix=f"write leadline run {cmd_name} --model MODEL",
+                    )
             raise UnknownName("command", cmd_name, known, where="leadline")
         if not known[cmd_name].implementation:
             raise UsageError(
@@ -124,7 +134,8 @@ class LazyGroup(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         for group, members in groupby(commands().items(), key=lambda item: item[1].group):
             with formatter.section(group.capitalize()):
-                formatter.write_dl([(f"{name:<9}", command.summary) for name, command in members])
+                shown = [(f"{name:<9}", command.summary) for name, command in members if name not in HIDDEN]
+                formatter.write_dl(shown)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -227,16 +238,15 @@ def _show_usage_error(error: typer.TyperException) -> int:
     option: str = getattr(error, "option_name", "")
     extra = re.search(r"unexpected extra arguments?(?:\(s\))? \((.*)\)", what)
     if extra and context and any("--task" in p.opts for p in context.command.params):
-        what = f"one task, suite or file at a time; not expected: {extra[1]}"
-        first = str(context.params.get("what") or "")
-        named = " ".join(f"--task {word}" for word in [first, *extra[1].split()] if word)
-        fix = f"for several tasks give each with --task: {named}"
+        what, fix = _extra_words(extra[1].split(), str(context.params.get("what") or ""))
     if option:
         options = [name for p in context.command.params for name in p.opts] if context else []
         near = get_close_matches(option, [o for o in options if o.startswith("--")], n=1)
         ours = OTHER_TOOLS.get(option.replace("_", "-"), "")
         what = f"no such option: {option}"
-        if ours.partition(" ")[0] in options:
+        if option == "--suite" and "--task" in options:
+            fix = f"name the suite without an option: {command} SUITE; `leadline list suites` has their names"
+        elif ours.partition(" ")[0] in options:
             fix = f"did you mean {ours}?"
         elif command.endswith(" plan") and option in _options_of("run"):
             fix = "leave it out: this option of `leadline run` does not change what a run costs"
@@ -244,6 +254,16 @@ def _show_usage_error(error: typer.TyperException) -> int:
             fix = f"did you mean {near[0]}?"
     output.show_error(UsageError(what, where=command, fix=fix))
     return UsageError.exit_code
+
+
+def _extra_words(words: Sequence[str], first: str) -> tuple[str, str]:
+    """What is wrong with words after a task, and the fix: a model needs its option, further tasks theirs."""
+    model = next((word for word in words if ":" in word and ".py:" not in word), "")
+    if model:
+        return f"a model is given with --model; not expected: {model}", f"write --model {model}"
+    named = " ".join(f"--task {word}" for word in [first, *words] if word)
+    what = f"one task, suite or file at a time; not expected: {' '.join(words)}"
+    return what, f"for several tasks give each with --task: {named}"
 
 
 def _options_of(command: str) -> set[str]:

@@ -94,6 +94,7 @@ class RunOptions:
             help="A server's address (http://127.0.0.1:8000), a checkpoint's folder, a name on the hub (org/name), or "
             "PROVIDER:NAME?key=value&key=value; see `leadline models`.",
             metavar="MODEL",
+            envvar="LEADLINE_MODEL",
             show_default=False,
         ),
     ] = None
@@ -122,9 +123,10 @@ class RunOptions:
     seed: Annotated[int | None, typer.Option(metavar="N", help=SEED_HELP)] = None
     thinking: Annotated[str | None, typer.Option(metavar="SETTINGS", help=THINKING_HELP)] = None
     allowance: Annotated[str | None, typer.Option(metavar="TOKENS|auto", help=ALLOWANCE_HELP)] = None
-    workers: Annotated[int | None, typer.Option(metavar="N", help="Concurrent requests to a server. [default: 16]")] = (
-        None
-    )
+    workers: Annotated[
+        int | None,
+        typer.Option(metavar="N", envvar="LEADLINE_WORKERS", help="Concurrent requests to a server. [default: 16]"),
+    ] = None
     attempts: Annotated[
         int | None, typer.Option(metavar="N", help="Attempts per sample before it counts as failed. [default: 6]")
     ] = None
@@ -166,17 +168,8 @@ class RunOptions:
 
 _SPEC_FLAGS = ("model", "lengths", "depths", "samples", "reading", "seed", "allowance")
 _LIMIT_FLAGS = (
-    "workers",
-    "attempts",
-    "timeout",
-    "rate_limit_wait",
-    "ray",
-    "anyway",
-    "prices",
-    "tier",
-    "budget",
-    "time",
-)
+    "workers", "attempts", "timeout", "rate_limit_wait", "ray", "anyway", "prices", "tier", "budget", "time",
+)  # fmt: skip
 
 
 def with_flags(command: Callable[..., None]) -> Callable[..., None]:
@@ -214,10 +207,7 @@ def spec_of(flags: RunOptions) -> Spec:
     if flags.task:
         named = [name for given in flags.task for name in _task_names(given)]
         values["tasks"] = [*(values["tasks"] if where == "task" else ()), *named]
-    if "tasks" not in values:
-        raise UsageError(
-            "the spec names no tasks", where=where, fix='add tasks = ["niah"]; `leadline list tasks` has all of them'
-        )
+    _refuse_no_tasks(values, where)
     if "model" not in values:
         what = "this spec has a list of models, and one model is needed here" if models else "no model given"
         raise UsageError(what, fix="add --model, for example --model sim:perfect; see `leadline models`")
@@ -240,6 +230,15 @@ def spec_of(flags: RunOptions) -> Spec:
     configured = _configured(spec.tasks, flags.set_ or [], _suite_settings(what_of(flags)))
     tasks = make_spec({**spec.identity(), "tasks": configured}, where=COMMAND_LINE).tasks
     return spec.model_copy(update={"tasks": (*tasks, *without_context(tasks)) if flags.no_context else tasks})
+
+
+def _refuse_no_tasks(values: Mapping[str, Any], where: str) -> None:
+    if "tasks" in values:
+        return
+    if "task" in values:
+        raise UnknownName("key", "task", ["tasks"], where=where)
+    fix = 'add tasks = ["niah"]; `leadline list tasks` has all of them'
+    raise UsageError("the spec names no tasks", where=where, fix=fix)
 
 
 def what_of(flags: RunOptions) -> str | None:

@@ -327,8 +327,10 @@ class Suite(FrozenModel):
 
 def load_spec(path: Path) -> dict[str, Any]:
     """The plain values of a TOML file. `make_spec` validates them together with the flags."""
-    fix = "check the path; see docs/specs.md"
-    return parse_toml(read_text(path, error=UsageError, fix=fix), str(path), error=UsageError, fix="see docs/specs.md")
+    text = read_text(path, error=UsageError, fix="check the path; see docs/specs.md")
+    unquoted = re.search(r"^\s*lengths\s*=\s*\[?[^\"'\n#]*\d[km]\b", text, re.MULTILINE | re.IGNORECASE)
+    fix = 'put lengths in quotes: lengths = "1k,2k"' if unquoted else "see docs/specs.md"
+    return parse_toml(text, str(path), error=UsageError, fix=fix)
 
 
 def make_spec(values: Mapping[str, Any], *, where: str = "spec") -> Spec:

@@ -239,7 +239,10 @@ def check_disk_space(folder: Path, planned: int) -> None:
     place = next(p for p in (folder, *folder.absolute().parents) if p.exists())
     if not os.access(place, os.W_OK) or not place.is_dir():
         raise StoreError("this folder is not writable", where=str(place), fix="choose another with --out")
-    free, needed = shutil.disk_usage(place).free, planned * BYTES_PER_RECORD
+    disk, needed = shutil.disk_usage(place), planned * BYTES_PER_RECORD
+    free = disk.free
+    if not disk.total:  # /proc, /sys
+        raise StoreError("no files can be kept there", where=str(place), fix="choose another folder with --out")
     if free < needed:
         raise StoreError(
             f"the disk has {free / 1e6:,.0f} MB left and the records need about {needed / 1e6:,.0f} MB",

@@ -197,9 +197,11 @@ def _models(client: HttpClient) -> list[dict[str, Any]] | None:
     where = f"GET {client.base_url}/models"
     if reply.status in (401, 403):
         raise ServerError(
-            f"the server refuses the key ({reply.status})",
+            f"the server refuses the key ({reply.status})" if client.sends_key else f"no key was sent ({reply.status})",
             where=where,
-            fix="set the environment variable that api_key_env names (OPENAI_API_KEY if not given)",
+            fix="put the right key into the environment variable that api_key_env names (OPENAI_API_KEY if not given)"
+            if client.sends_key
+            else "set the environment variable that api_key_env names (OPENAI_API_KEY if not given): it is not set",
         )
     body = decode_json(reply)
     if reply.status in (404, 405) and body is not None:

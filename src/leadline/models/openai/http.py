@@ -144,6 +144,11 @@ class HttpClient:
         weakref.finalize(self, _close_all, self._idle)
 
     @property
+    def sends_key(self) -> bool:
+        """Whether requests carry a key."""
+        return "Authorization" in self._sent_headers
+
+    @property
     def root_url(self) -> str:
         """The base URL without its /v1: where servers have their endpoints beyond OpenAI's."""
         return self.base_url.removesuffix("/v1")

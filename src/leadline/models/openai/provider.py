@@ -458,7 +458,8 @@ class OpenAIModel:
 
     def _advice(self, failure: Failure) -> str:
         if failure.status in (401, 403):
-            return f"set ${self._options.api_key_env}"
+            name = self._options.api_key_env
+            return f"${name} is set, and its key is refused" if os.environ.get(name, "").strip() else f"set ${name}"
         if failure.status == 404 and self.server.suggested_url:
             return f"write base_url={self.server.suggested_url}"
         if failure.status == 404:

@@ -1,0 +1,110 @@
+"""Mistakes of new users: what they typed, and the fix that the error has to name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from support.commands import Say
+
+SIM = ("--model", "sim:perfect")
+
+
+class Mistake(NamedTuple):
+    words: tuple[str, ...]
+    what: str
+    """In the first line."""
+    fix: str
+    """In the last line."""
+    file: str = ""
+    """The text of spec.toml, where there is one."""
+
+
+MISTAKES = {
+    # names
+    "a task that is misspelt": Mistake(("run", "nia", *SIM), "unknown suite or task 'nia'", "'niah'"),
+    "a command that is misspelt": Mistake(("rnu",), "unknown command 'rnu'", "'run'"),
+    "a suite as a command": Mistake(("longbench",), "not a command", "leadline run longbench --model MODEL"),
+    "a task as a command": Mistake(("niah",), "not a command", "leadline run niah --model MODEL"),
+    "a provider that is misspelt": Mistake(("run", "niah", "--model", "opnai:m"), "opnai", "did you mean 'openai'?"),
+    "a model's bare name": Mistake(("run", "niah", "--model", "gpt-5"), "'gpt-5' is not a model", "PROVIDER:NAME"),
+    "a simulated model that is misspelt": Mistake(("run", "niah", "--model", "sim:perfct"), "perfct", "'perfect'"),
+    "an option of a model that is misspelt": Mistake(
+        ("run", "niah", "--model", "sim:cliff?windw=4k"), "windw", "'window'"
+    ),
+    "an option of a task that is misspelt": Mistake(("run", "niah", *SIM, "--set", "kyes=3"), "kyes", "'keys'"),
+    # flags
+    "a model without its option": Mistake(
+        ("run", "niah", "sim:perfect"), "given with --model", "write --model sim:perfect"
+    ),
+    "no model": Mistake(("run", "niah"), "no model given", "add --model"),
+    "two tasks without a comma": Mistake(("run", "niah", "vt", *SIM), "not expected: vt", "--task niah --task vt"),
+    "--suite": Mistake(("run", "--suite", "ruler", *SIM), "no such option: --suite", "leadline run SUITE"),
+    "--tasks of another tool": Mistake(("run", "--tasks", "niah", *SIM), "--tasks", "--task"),
+    "--limit of another tool": Mistake(("run", "niah", *SIM, "--limit", "3"), "--limit", "--samples"),
+    "--base-url of another tool": Mistake(("run", "niah", "--base-url", "http://x"), "--base-url", "base_url=URL"),
+    "a length with another unit": Mistake(("run", "niah", *SIM, "--lengths", "4q"), "'4q' is not a length", "4096, 4k"),
+    "a depth in percent": Mistake(("run", "niah", *SIM, "--depths", "0,50,100"), "outside the document", "0.5"),
+    "samples in words": Mistake(("run", "niah", *SIM, "--samples", "three"), "--samples", "--help"),
+    "a reading that does not exist": Mistake(("run", "niah", *SIM, "--reading", "share"), "share", "'shared'"),
+    "a time without a unit that is known": Mistake(("run", "niah", *SIM, "--time", "soon"), "is not a time", "10min"),
+    "a length that is too short": Mistake(("run", "niah", *SIM, "--lengths", "90"), "cannot hold", "shortest length"),
+    "thinking of a model without it": Mistake(
+        ("run", "niah", *SIM, "--thinking", "on"), "no setting for thinking", "leave it out"
+    ),
+    "a budget without prices": Mistake(("run", "niah", *SIM, "--budget", "2usd"), "needs prices", "--prices FILE"),
+    # servers
+    "a server that is not there": Mistake(
+        ("run", "--model", "http://127.0.0.1:9"), "no OpenAI-compatible server", "check the port"
+    ),
+    # files
+    "task instead of tasks": Mistake(
+        ("run", "spec.toml"), "unknown key 'task'", "'tasks'", 'model="sim:perfect"\ntask="niah"'
+    ),
+    "lengths without quotes": Mistake(
+        ("run", "spec.toml", *SIM), "not TOML", 'lengths = "1k,2k"', 'tasks="niah"\nlengths=[1k, 2k]'
+    ),
+    "a spec that is not there": Mistake(("run", "spec.toml", *SIM), "No such file", "check the path"),
+    "an --out that holds no files": Mistake(
+        ("run", "niah", *SIM, "--lengths", "1k", "--out", "/proc/x"), "no files can be kept", "--out"
+    ),
+    "a report of a folder without a run": Mistake(("report", "."), "holds no run", "leadline run"),
+}
+
+
+def test_there_are_thirty_of_them() -> None:
+    assert len(MISTAKES) == 30
+
+
+@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_of_a_new_user_is_answered_with_what_where_and_the_right_fix(
+    mistake: Mistake, say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("LEADLINE_MODEL", raising=False)
+    if mistake.file:
+        (tmp_path / "spec.toml").write_text(mistake.file)
+    done = say(*mistake.words)
+    assert done.code not in (0, 70)
+    lines = [line for line in done.err.splitlines() if line.startswith(("error: ", "where: ", "fix: "))]
+    assert mistake.what in lines[0]
+    assert mistake.fix in lines[-1]
+    assert lines[-1].startswith("fix: ")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_model_of_the_environment_counts_where_none_is_given(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LEADLINE_MODEL", "sim:cliff?window=2k")
+    planned = say("plan", "niah", "--lengths", "1k")
+    assert planned.code == 0, planned.err
+    assert "sim:cliff?window=2k" in planned.out
+
+
+@pytest.mark.parametrize("kind", ["tasks", "models", "sources", "suites"])
+def test_what_there_is_stands_under_list(say: Say, kind: str) -> None:
+    assert say("list", kind).out == say(kind).out
+    shown = say("--help").out
+    assert "  list " in shown
+    assert f"  {kind} " not in shown
