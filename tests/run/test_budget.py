@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from leadline.core.money import Rates, Tariff
 from leadline.core.spec import make_spec
 from leadline.core.types import Reading
 from leadline.features.judges.verdicts import read_verdicts
 from leadline.results.run import load_run
 from leadline.run.measure import plan
 from leadline.run.money import money
-from leadline.store.prices import Rates, Tariff
 from leadline.store.runs import RECORDS, read_records
 from support.commands import CommandResult, Say
 from support.fake_server import FakeServer, Faults

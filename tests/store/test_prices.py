@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from leadline.core.errors import LeadlineError, SourceError, UnknownName, UsageError
+from leadline.core.money import Rates, Tariff, parse_budget
 from leadline.core.records import Receipt
 from leadline.core.types import Cell
 from leadline.features.judges.payments import payment_of
 from leadline.features.judges.verdicts import JudgeVerdict
-from leadline.store.prices import Rates, Tariff, discounts_of, read_prices, tariff_from_flags, tariff_of
-from leadline.store.run_prices import parse_budget
+from leadline.store.prices import discounts_of, read_prices, tariff_from_flags, tariff_of
 from support.plain_records import record
 
 TOML = """

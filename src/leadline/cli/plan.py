@@ -17,6 +17,7 @@ from leadline.console.output import echo, print_json, print_table, warn
 from leadline.console.progress import ProgressListener
 from leadline.core.errors import UsageError
 from leadline.core.format import format_count, format_duration
+from leadline.core.money import Rates, Tariff, check_budget, format_money
 from leadline.core.spec import Spec
 from leadline.run.after_run import check_steps
 from leadline.run.continuing import RunFolder, find_run_folder
@@ -24,8 +25,7 @@ from leadline.run.costs import Cost
 from leadline.run.money import money, side_by_side
 from leadline.run.plan import Plan, prepare
 from leadline.store.manifest import MANIFEST, read_manifest, refuse_other_run
-from leadline.store.prices import Tariff, tariff_from_flags, tariff_of
-from leadline.store.run_prices import check_budget, format_money
+from leadline.store.prices import tariff_from_flags, tariff_of
 from leadline.store.runs import count_done
 
 COLUMNS = ("requests", "prompt_tokens", "tokens_read", "output_tokens")
@@ -166,7 +166,7 @@ def _judge_values(plan: Plan, price_in: float | None, price_out: float | None) -
 
     def paid(name: str, cost: Cost) -> float | None:
         if has_prices:
-            return cost.money(price_in or 0.0, price_out or 0.0)
+            return Rates(price_in or 0.0, price_out or 0.0).cost(cost.prompt_tokens, cost.output_tokens, 0, 0)
         if not limits.prices:
             return None
         tariff = tariff_of(Path(limits.prices), name, limits.tier)
@@ -193,7 +193,7 @@ def _show(values: dict[str, Any], forecast: Sequence[str]) -> None:
         label, _, rest = line.partition(" ")
         echo(f"{label:<7} {rest}" if label in ("memory", "time") else f"        {line}")
     if judges := values["judges"]:
-        _show_judges(judges)
+        _show_judges(judges, values["currency"])
     if values["until"]:
         echo(f"until   {values['until']}: these are the maximum costs; the run stops when the result is certain")
     _show_done(values)
@@ -205,7 +205,7 @@ def _show(values: dict[str, Any], forecast: Sequence[str]) -> None:
             warn(note)
 
 
-def _show_judges(judges: dict[str, dict[str, Any]]) -> None:
+def _show_judges(judges: dict[str, dict[str, Any]], currency: str) -> None:
     """At most: rules decide many answers without a judge."""
     rows = [
         (name, *(f"{cost[c]:,}" for c in ("requests", "prompt_tokens", "output_tokens")))
@@ -214,7 +214,7 @@ def _show_judges(judges: dict[str, dict[str, Any]]) -> None:
     header = ("judge, at most", "requests", "prompt tokens", "max output tokens")
     print_table(rows, header, right=frozenset({1, 2, 3}))
     if (paid := sum(cost["money"] or 0.0 for cost in judges.values())) > 0:
-        echo(f"\nmoney   {paid:,.2f} for judges, apart from the money above")
+        echo(f"\nmoney   {format_money(paid, currency)} for judges, apart from the money above")
     echo()
 
 

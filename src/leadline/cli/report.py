@@ -37,7 +37,7 @@ from leadline.results.comparability import mixed_variants
 from leadline.results.run import Run, load_run
 from leadline.stats.effective import Threshold
 from leadline.store.export import write_rows
-from leadline.store.run_prices import RunPrices
+from leadline.store.prices import RunPrices
 
 
 def report(

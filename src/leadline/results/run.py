@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 from urllib.parse import parse_qsl, urlencode
 
+from leadline.core.money import format_money
 from leadline.core.records import UNIT, Record
 from leadline.results.breakdowns import (
     AbsentRates,
@@ -28,7 +29,7 @@ from leadline.stats.logprobs import by_distance, by_length, metric_of
 from leadline.stats.observations import Failures
 from leadline.stats.ruler_summary import SuiteSummary, suite_summary
 from leadline.store.manifest import Manifest, read_manifest
-from leadline.store.run_prices import RunPrices, format_money
+from leadline.store.prices import RunPrices
 from leadline.store.runs import UnreadableLine, read_records
 
 RecordKind = Literal["answer", "no_context", "logprob"]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from leadline.core import registry
 from leadline.core.errors import Interrupted, LeadlineError, UsageError
-from leadline.core.payments import Payment
+from leadline.core.money import Payment
 from leadline.core.spec import Spec
 from leadline.run.costs import Cost
 from leadline.run.events import Listener, ignore

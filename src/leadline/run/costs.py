@@ -41,10 +41,6 @@ class Cost:
         """At a reading speed; generated tokens count like read ones, which is right for short answers."""
         return (self.tokens_read + self.output_tokens) / tokens_per_second
 
-    def money(self, price_in: float, price_out: float) -> float:
-        """At prices per million tokens, without discounts for cached input."""
-        return (self.prompt_tokens * price_in + self.output_tokens * price_out) / 1e6
-
 
 def allowances(spec: Spec, title: str, task: Task, extra: Mapping[int, int]) -> dict[int, int]:
     """By length: the tokens an answer may have, from drafts, which need no tokenizer, and `extra` for thinking."""

@@ -28,7 +28,7 @@ from leadline.run.retry import Asked, LogprobAdapter, Retrier
 from leadline.run.stopping import RESUME, Breaker, Stop, stopping_on_signals
 from leadline.run.time_limit import TimeLimit
 from leadline.store.files import SYNC_SECONDS
-from leadline.store.run_prices import save_prices
+from leadline.store.prices import save_prices
 from leadline.store.runs import RunWriter
 
 NAMED_LINES = 5

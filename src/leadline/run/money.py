@@ -12,6 +12,7 @@ from pathlib import Path
 
 from leadline.core.contracts import Task
 from leadline.core.errors import RunStopped
+from leadline.core.money import Tariff, check_budget, format_money
 from leadline.core.records import Record
 from leadline.core.spec import Limits
 from leadline.core.types import READINGS, Probe, Reading
@@ -19,8 +20,7 @@ from leadline.run.documents import count_documents, depths_of, samples_of
 from leadline.run.plan import Plan
 from leadline.stats.allocate import Design, until_effective
 from leadline.stats.observations import observations
-from leadline.store.prices import Tariff
-from leadline.store.run_prices import RunPrices, check_budget, format_money
+from leadline.store.prices import RunPrices
 
 
 @dataclass(frozen=True, slots=True)

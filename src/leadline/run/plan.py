@@ -32,6 +32,7 @@ from leadline.core.contracts import (
 )
 from leadline.core.errors import LengthError, SourceError, StoreError, UsageError
 from leadline.core.format import format_count
+from leadline.core.money import Tariff, check_budget
 from leadline.core.secrets import holds_secret, redact
 from leadline.core.spec import AUTO, Limits, Spec
 from leadline.core.types import Cell, Document
@@ -45,8 +46,7 @@ from leadline.run.queue import DocumentLimit
 from leadline.run.retry import Retrier
 from leadline.run.stopping import Stop
 from leadline.store.manifest import Manifest
-from leadline.store.prices import Tariff, tariff_of
-from leadline.store.run_prices import check_budget
+from leadline.store.prices import tariff_of
 from leadline.text.fitting import Fitter
 
 OpenModel = Callable[[Spec], Model]

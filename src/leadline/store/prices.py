@@ -17,102 +17,33 @@ A prompt of more than `above.tokens` tokens costs the other price as a whole, it
 cache_read_input_token_cost, input_cost_per_token_above_200k_tokens and output_cost_per_token_batches.
 
 `prices.toml` beside this module has no prices, only what is documented of providers' discounts, dated with its source:
-it completes prices given as flags.
+it completes prices given as flags. A run folder keeps the prices that it was made with (`prices.json`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
+from leadline.core import registry
 from leadline.core.errors import SourceError, UnknownName, UsageError
-from leadline.core.files import expand_path, parse_json, parse_toml, read_text
-from leadline.core.payments import Payment
-from leadline.core.records import Completion, Record
+from leadline.core.files import expand_path, parse_json, parse_toml, read_inside, read_text
+from leadline.core.money import MILLION, STANDARD, Payment, Rates, Tariff
+from leadline.store.files import replace_file
+from leadline.store.runs import every_record
 
-STANDARD = "standard"
 FIX = "see docs/prices.md for the format"
-MILLION = 1_000_000
-
-
-class Rates(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Prices of a million tokens."""
-
-    input: float
-    output: float
-    cached: float | None = None
-    write: float | None = None
-
-    def scaled(self, factor: float) -> Rates:
-        def times(price: float | None) -> float | None:
-            return None if price is None else factor * price
-
-        return Rates(factor * self.input, factor * self.output, times(self.cached), times(self.write))
-
-    def cost(self, prompt: int, output: int, cached: int, written: int) -> float:
-        plain = max(0, prompt - cached - written)
-        parts = (
-            plain * self.input,
-            cached * (self.input if self.cached is None else self.cached),
-            written * (self.input if self.write is None else self.write),
-            output * self.output,
-        )
-        return sum(parts) / MILLION
-
-
-class Tariff(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one model costs in one tier."""
-
-    model: str
-    rates: Rates
-    above: tuple[tuple[int, Rates], ...] = ()
-    """Other prices of prompts with more tokens, by rising numbers."""
-    currency: str = "usd"
-    date: str = ""
-    source: str = ""
-    tier: str = STANDARD
-    least: int = 0
-    """Shorter beginnings are not cached by the provider."""
-
-    def cost(self, prompt: int, output: int = 0, *, cached: int = 0, written: int = 0) -> float:
-        """Of one request that was not sent yet. Tokens below the provider's minimum are never cached."""
-        if cached + written < self.least:
-            cached = written = 0
-        return self._rates_of(prompt).cost(prompt, output, cached, written)
-
-    def _rates_of(self, prompt: int) -> Rates:
-        return next((found for tokens, found in reversed(self.above) if prompt > tokens), self.rates)
-
-    def cost_of(self, record: Record) -> float:
-        """Of a recorded request, by the server's counts and where it gives none by ours. A failure costs nothing."""
-        outcome = record.outcome
-        if not isinstance(outcome, Completion):
-            return 0.0
-        prompt = record.prompt_tokens if record.receipt.read is None else record.receipt.read
-        output = record.question.allowance if outcome.completion_tokens is None else outcome.completion_tokens
-        cached = min(prompt, outcome.cached_tokens or 0)
-        written = min(prompt - cached, outcome.cache_write_tokens or 0)
-        return self._rates_of(prompt).cost(prompt, output, cached, written)
-
-    def cost_of_payment(self, payment: Payment) -> float:
-        """Of requests to another model than the tested one."""
-        prompt, output = payment.prompt_tokens // payment.requests, payment.output_tokens // payment.requests
-        cached = min(prompt, payment.cached_tokens // payment.requests)
-        return payment.requests * self._rates_of(prompt).cost(prompt, output, cached, 0)
-
-    @property
-    def origin(self) -> str:
-        """Where the prices are from: `prices of 2026-11-01, batch tier (source)`."""
-        parts = [f"prices of {self.date}" if self.date else "prices without a date"]
-        parts += [f"{self.tier} tier"] if self.tier != STANDARD else []
-        return ", ".join(parts) + (f" ({self.source})" if self.source else "")
+SAVED = "prices.json"
+"""In a run folder: the prices that the run was made with."""
 
 
 class Discounts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -317,3 +248,62 @@ def _litellm_rates(entry: Mapping[str, Any], suffix: str = "", base: Rates | Non
         return None
     whole = {**(msgspec.structs.asdict(base) if base is not None else {}), **prices}
     return Rates(**whole)
+
+
+# --- prices of a run folder
+
+
+def save_prices(folder: Path, tariffs: Mapping[str, Tariff]) -> None:
+    """By model, the tested one and its judges: a run is paid by the prices of the day it was made. Those of models that
+    are not named here stay."""
+    saved = {**saved_prices(folder), **tariffs}
+    replace_file(folder / SAVED, msgspec.json.format(msgspec.json.encode(saved), indent=2))
+
+
+def saved_prices(folder: Path) -> dict[str, Tariff]:
+    """Those that the run was made with; empty if it was made without."""
+    path = folder / SAVED
+    try:
+        return msgspec.json.decode(read_inside(path), type=dict[str, Tariff])
+    except FileNotFoundError:
+        return {}
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise SourceError(f"the saved prices cannot be read: {error}", where=str(path), fix="delete the file") from None
+
+
+@dataclass(frozen=True, slots=True)
+class RunPrices:
+    """The prices of a run's model and of its judges: of the file, if one is given, else those it was made with."""
+
+    folder: Path
+    file: Path | None = None
+    tier: str = ""
+
+    def of(self, model: str) -> Tariff | None:
+        if self.file is not None:
+            return tariff_of(self.file, model, self.tier)
+        return saved_prices(self.folder).get(model)
+
+    def model_money(self, tariff: Tariff | None) -> float:
+        """What all records of the tested model cost at its prices: those that newer ones replaced were paid for too."""
+        return sum(map(tariff.cost_of, every_record(self.folder))) if tariff is not None else 0.0
+
+    def judge_money(self) -> dict[str, float]:
+        """By judge, what all its verdicts cost; without judges that have no price."""
+        paid: dict[str, float] = {}
+        tariffs: dict[str, Tariff | None] = {}
+        for payment in _payments(self.folder):
+            if payment.model not in tariffs:
+                tariffs[payment.model] = self.of(payment.model)
+            if (tariff := tariffs[payment.model]) is not None:
+                paid[payment.model] = paid.get(payment.model, 0.0) + tariff.cost_of_payment(payment)
+        return paid
+
+    def judges_estimated(self) -> bool:
+        """Whether a judge's server gave no token counts, so that its money is by ours."""
+        return any(payment.is_estimated for payment in _payments(self.folder))
+
+
+def _payments(folder: Path) -> Iterator[Payment]:
+    """What the steps after the questions, such as judges, have asked of other models."""
+    return chain.from_iterable(step.payments(folder) for step in registry.every("after_run").values())

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from leadline.core.errors import FailedSamples
-from leadline.core.payments import Payment
+from leadline.core.money import Payment
 from leadline.core.spec import Spec
 from leadline.run.after_run import AfterRun
 from leadline.run.costs import Cost

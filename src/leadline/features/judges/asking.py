@@ -52,7 +52,7 @@ from leadline.run.retry import Asked, Retrier
 from leadline.run.stopping import RESUME, Breaker, Stop, stopping_on_signals
 from leadline.store.files import SYNC_SECONDS
 from leadline.store.manifest import read_manifest
-from leadline.store.run_prices import save_prices
+from leadline.store.prices import save_prices
 from leadline.text.fitting import Fitter
 
 REPLY_CHARACTERS = 2000

@@ -41,7 +41,7 @@ from leadline.features.judges.verdicts import LABELS, VERDICTS
 from leadline.report.terminal import show_section
 from leadline.results.run import format_judge_money
 from leadline.store.manifest import read_manifest
-from leadline.store.run_prices import RunPrices
+from leadline.store.prices import RunPrices
 
 WITH_HELP = (
     "A judge: any model string, as for `run --model`. Repeatable; judges of several families are best. A judge of the "

@@ -6,14 +6,13 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from leadline.core.payments import Payment
+from leadline.core.money import Payment, Tariff, check_budget
 from leadline.core.spec import Limits
 from leadline.features.judges.verdicts import RULE, JudgeVerdict, every_verdict
 from leadline.run.money import Budget
 from leadline.run.stopping import Stop
 from leadline.store.files import SYNC_SECONDS
-from leadline.store.prices import Tariff, tariff_of
-from leadline.store.run_prices import check_budget
+from leadline.store.prices import tariff_of
 
 BYTES_PER_TOKEN = 3
 """Of a judge's prompt that its server does not count: fewer than most tokenizers have, so that it is not too cheap."""
