@@ -108,3 +108,12 @@ def test_what_there_is_stands_under_list(say: Say, kind: str) -> None:
     shown = say("--help").out
     assert "  list " in shown
     assert f"  {kind} " not in shown
+
+
+@pytest.mark.parametrize("command", ["run", "plan"])
+def test_the_help_of_a_run_has_every_option_under_a_heading(say: Say, command: str) -> None:
+    shown = say(command, "--help").out
+    headings = ["Arguments:", "What:", "Model:", "Server:", "Stopping:", "Cost:", "Lists of models:", "Output:"]
+    assert [line for line in shown.splitlines() if line in headings] == headings
+    rest = shown.partition("\nOptions:\n")[2]
+    assert [line.split()[0] for line in rest.splitlines() if line.startswith("  -")] == ["-h,"]

@@ -23,6 +23,7 @@ from typer.core import TyperGroup
 
 import leadline
 from leadline.console import output
+from leadline.console.option_groups import GroupedCommand
 from leadline.core.commands import GROUPS, Command
 from leadline.core.errors import Interrupted, LeadlineError, StoreError, UnknownName, UsageError
 
@@ -126,7 +127,7 @@ class LazyGroup(TyperGroup):
         implementation = known[cmd_name].load()
         if not isinstance(implementation, typer.Typer):
             function, implementation = implementation, new_app()
-            implementation.command()(function)
+            implementation.command(cls=GroupedCommand if cmd_name in ("run", "plan") else None)(function)
         command = typer.main.get_command(implementation)
         command.name = cmd_name
         return command

@@ -84,7 +84,7 @@ class RunOptions:
         str | None,
         typer.Argument(
             metavar="SUITE|TASK|SPEC.toml",
-            help="What to run, such as niah; see `leadline tasks` and `leadline suites`. [default: standard]",
+            help="What to run, such as niah; see `leadline list tasks` and `list suites`. [default: standard]",
             show_default=False,
         ),
     ] = None
@@ -92,7 +92,7 @@ class RunOptions:
         str | None,
         typer.Option(
             help="A server's address (http://127.0.0.1:8000), a checkpoint's folder, a name on the hub (org/name), or "
-            "PROVIDER:NAME?key=value&key=value; see `leadline models`.",
+            "PROVIDER:NAME?key=value&key=value; see `leadline list models`.",
             metavar="MODEL",
             envvar="LEADLINE_MODEL",
             show_default=False,
