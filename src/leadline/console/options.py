@@ -8,6 +8,7 @@ import functools
 import inspect
 import itertools
 import json
+import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ from leadline.tasks.standard import STANDARD
 from leadline.tasks.templates import template_notes, with_templates
 from leadline.tasks.wording import WordedTask
 
+MODEL_VARIABLE = "LEADLINE_MODEL"
+"""The environment's model, where neither a flag nor the spec names one."""
 COMMAND_LINE = "command line"
 """Where a wrong value was given, in errors."""
 FROM_MEMORY = ("question answering", "published")
@@ -94,7 +97,6 @@ class RunOptions:
             help="A server's address (http://127.0.0.1:8000), a checkpoint's folder, a name on the hub (org/name), or "
             "PROVIDER:NAME?key=value&key=value; see `leadline list models`.",
             metavar="MODEL",
-            envvar="LEADLINE_MODEL",
             show_default=False,
         ),
     ] = None
@@ -208,6 +210,8 @@ def spec_of(flags: RunOptions) -> Spec:
         named = [name for given in flags.task for name in _task_names(given)]
         values["tasks"] = [*(values["tasks"] if where == "task" else ()), *named]
     _refuse_no_tasks(values, where)
+    if not models and "model" not in values and (named := os.environ.get(MODEL_VARIABLE, "")):
+        values["model"] = resolve_model(named, say)
     if "model" not in values:
         what = "this spec has a list of models, and one model is needed here" if models else "no model given"
         raise UsageError(what, fix="add --model, for example --model sim:perfect; see `leadline models`")
