@@ -210,8 +210,8 @@ def spec_of(flags: RunOptions) -> Spec:
         named = [name for given in flags.task for name in _task_names(given)]
         values["tasks"] = [*(values["tasks"] if where == "task" else ()), *named]
     _refuse_no_tasks(values, where)
-    if not models and "model" not in values and (named := os.environ.get(MODEL_VARIABLE, "")):
-        values["model"] = resolve_model(named, say)
+    if not models and "model" not in values and (from_environment := os.environ.get(MODEL_VARIABLE, "")):
+        values["model"] = resolve_model(from_environment, say)
     if "model" not in values:
         what = "this spec has a list of models, and one model is needed here" if models else "no model given"
         raise UsageError(what, fix="add --model, for example --model sim:perfect; see `leadline models`")
