@@ -189,6 +189,11 @@ def budget(folder: Path) -> None:
         run(folder, limits={"prices": _prices(), "budget": "1usd"})
 
 
+def time(folder: Path) -> None:
+    with pytest.raises(RunStopped, match="is used up"):
+        run(folder, model="sim:perfect?latency_seconds=0.1", samples=200, limits={"time": "1s", "workers": 1})
+
+
 def _prices() -> str:
     Path("prices.toml").write_text(PRICES)
     return "prices.toml"
@@ -198,7 +203,7 @@ EFFECTS: dict[str, Callable[[Path], None]] = {
     effect.__name__: effect
     for effect in (
         model, tasks, lengths, depths, samples, reading, seed, until, allowance, judges, log, limits, workers, timeout,
-        attempts, rate_limit_wait, breaker, ray, anyway, prices, tier, budget,
+        attempts, rate_limit_wait, breaker, ray, anyway, prices, tier, budget, time,
     )
 }  # fmt: skip
 

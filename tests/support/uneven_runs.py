@@ -121,7 +121,7 @@ def partial_recall(rng: np.random.Generator, lengths: int, documents: int, answe
     short = 1 - 0.25 * (rng.random((lengths, documents, answers)) < 0.15)
     short[-1] = 0.25 * rng.integers(0, 3, (documents, answers))
     own = np.where(rng.random((documents, answers)) < 0.82, 1.0, 0.25 * rng.integers(0, 2, (documents, answers)) + 0.05)
-    return _at_critical(short, own)
+    return _at_critical(short.astype(np.float64), own.astype(np.float64))
 
 
 def yes_no(rng: np.random.Generator, lengths: int, documents: int, answers: int) -> FloatArray:
