@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from leadline.core import secrets
 from support.chromium import CHROMIUM, launched
 from support.commands import CommandResult, Say
 
@@ -45,6 +46,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             kept[test] += 1
         else:
             item.add_marker("slow")
+
+
+@pytest.fixture(autouse=True)
+def no_secrets_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A value that one test uses as a key may be a word that another one reads."""
+    monkeypatch.setattr(secrets, "_used", set())
+    monkeypatch.setattr(secrets, "_short", set())
 
 
 @pytest.fixture

@@ -134,11 +134,13 @@ OTHER_VERSIONS = frozenset({"fresh", "until", "until-cell", "shared", "nested", 
 
 
 def _without_new_fields(manifest: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
-    """Fields that the manifest has got since may be added, at their top or in `frame`, as long as they are empty."""
+    """Fields that the manifest has got since may be added, at their top or in `frame`, as long as they are empty; and
+    what a model says about itself."""
     frame, new = manifest["frame"], {**manifest, **manifest["frame"]}.items()
     assert not any(value for name, value in new if name not in before and name not in before["frame"])
     kept = {name: value for name, value in manifest.items() if name in before}
-    return kept | {"frame": {name: value for name, value in frame.items() if name in before["frame"]}}
+    model = {name: value for name, value in manifest["model"].items() if name in before["model"]}
+    return kept | {"frame": {name: value for name, value in frame.items() if name in before["frame"]}, "model": model}
 
 
 @pytest.mark.parametrize("name", ["fresh", "proxies", "until", "until-cell", "shared", "nested", "ruler-quick", "trap"])

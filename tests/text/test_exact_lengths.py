@@ -59,7 +59,7 @@ def test_one_document_for_all_lengths_fits_where_questions_end_it_at_several_pla
     fitter = Fitter(tokenizer, frames()["completion"])
     task = registry.task(TaskSpec(name="agent_log"))
     for sample in range(3):
-        cells = [Cell("agent_log", length, depth, sample) for length in (3584, 4096) for depth in (0.0, 0.5, 1.0)]
+        cells = [Cell("agent_log", length, depth, sample) for length in (5120, 6144) for depth in (0.0, 0.5, 1.0)]
         assert is_exact(task.document(cells, seed=sample, fitter=fitter), tokenizer), sample
 
 

@@ -51,6 +51,9 @@ def find_run_folder(plan: Plan, suite: str = "") -> RunFolder:
             grid = {key: there.spec[key] for key in GRID}
             whole = make_spec({**plan.spec.identity(), **grid}).model_copy(update=_aside(plan.spec))
             return RunFolder(folder, f"{folder} has all of this, and more", whole)
+    for folder, there in runs:
+        if there.spec == plan.manifest.spec:
+            return RunFolder(folder)  # of another version, tokenizer or text: refused there, with what differs
     return RunFolder(_unused(RUNS / name), _why_new(runs, plan.manifest))
 
 

@@ -152,8 +152,8 @@ class OpenAI(ModelProvider):
         path, *after = re.split(r"[?#]", url, maxsplit=1)
         parts = [part for part in unquote(path).partition("://")[2].split("/")[1:] if is_key(part) or is_random(part)]
         if after:
-            for value in re.split(r"[&=#]", after[0]):
-                remember(value)
+            for pair in re.split("[&#]", after[0]):
+                remember(pair.partition("=")[2] or pair)  # names such as `code` are words of ordinary texts
             what = "base_url has a query or fragment, which may hold a key"
             raise UsageError(what, where="base_url", fix=IN_ENVIRONMENT)
         if parts:
