@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
-from urllib.parse import unquote
 
 import msgspec
 
@@ -33,7 +32,7 @@ from leadline.core.contracts import (
 from leadline.core.errors import LengthError, SourceError, StoreError, UsageError
 from leadline.core.format import format_count
 from leadline.core.money import Tariff, check_budget
-from leadline.core.secrets import holds_secret, redact
+from leadline.core.secrets import HIDDEN, holds_secret
 from leadline.core.spec import AUTO, Limits, Spec
 from leadline.core.types import Cell, Document
 from leadline.run.allowance import first_allowances
@@ -256,7 +255,7 @@ def refuse_secrets(spec: Spec) -> None:
     if holds_secret(spec.model):
         raise UsageError(
             "the model's name contains a secret, and names are written to disk",
-            where=redact(unquote(spec.model)),
+            where=f"{spec.model.partition(':')[0]}:{HIDDEN}",
             fix="set secrets in the environment, such as OPENAI_API_KEY",
         )
 
