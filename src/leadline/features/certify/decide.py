@@ -130,7 +130,7 @@ def _subset(pairs: Pairs, rows: BoolArray) -> Pairs:
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class QuotedFigure:
     """A number with its interval; `interval` is None where it has none, and `value` where it was not measured."""
 
     name: str
@@ -139,7 +139,7 @@ class Figure:
     note: str = ""
 
 
-def quoted_figures(pairs: Pairs, decision: Decision) -> tuple[Figure, ...]:
+def quoted_figures(pairs: Pairs, decision: Decision) -> tuple[QuotedFigure, ...]:
     """Recovery, area under the MRCR curve, flips, McNemar's p. Same-top-1 and KLD need log-probabilities."""
     overall = decision.comparison.overall
     flips = int(np.sum(pairs.base.value != pairs.candidate.value))
@@ -147,26 +147,26 @@ def quoted_figures(pairs: Pairs, decision: Decision) -> tuple[Figure, ...]:
     return (
         _recovery(pairs),
         _mrcr_area(pairs),
-        Figure("same top-1", None, note=no_logprobs),
-        Figure("mean KLD", None, note=no_logprobs),
-        Figure("flip rate", flips / len(pairs), wilson(flips, len(pairs))),
-        Figure(f"p ({overall.test})", overall.p, note="two-sided, of the whole, without correction"),
+        QuotedFigure("same top-1", None, note=no_logprobs),
+        QuotedFigure("mean KLD", None, note=no_logprobs),
+        QuotedFigure("flip rate", flips / len(pairs), wilson(flips, len(pairs))),
+        QuotedFigure(f"p ({overall.test})", overall.p, note="two-sided, of the whole, without correction"),
     )
 
 
-def _recovery(pairs: Pairs) -> Figure:
+def _recovery(pairs: Pairs) -> QuotedFigure:
     return _ratio_of_means("recovery", pairs)
 
 
-def _mrcr_area(pairs: Pairs) -> Figure:
+def _mrcr_area(pairs: Pairs) -> QuotedFigure:
     """The ratio of the areas over length bins: every length counts alike."""
     rows = np.array([str(task).startswith("mrcr") for task in pairs.base.task.tolist()], dtype=np.bool_)
     if not rows.any():
-        return Figure("MRCR AUC ratio", None, note="no MRCR task was asked")
+        return QuotedFigure("MRCR AUC ratio", None, note="no MRCR task was asked")
     return _ratio_of_means("MRCR AUC ratio", _subset(pairs, rows))
 
 
-def _ratio_of_means(name: str, pairs: Pairs, draws: int = 2000) -> Figure:
+def _ratio_of_means(name: str, pairs: Pairs, draws: int = 2000) -> QuotedFigure:
     """Candidate over base, every length with the same weight; a percentile interval over documents."""
     clusters, document = np.unique(pairs.base.cluster, return_inverse=True)
     _, length = np.unique(pairs.base.length, return_inverse=True)
@@ -176,15 +176,15 @@ def _ratio_of_means(name: str, pairs: Pairs, draws: int = 2000) -> Figure:
         np.add.at(sums[side], document, weight * data.value)
     whole = float(sums[1].sum() / max(sums[0].sum(), 1e-9))
     if len(clusters) < 2:
-        return Figure(name, whole, note="one document: no interval")
+        return QuotedFigure(name, whole, note="one document: no interval")
     chosen = np.random.default_rng(0).integers(0, len(clusters), (draws, len(clusters)))
     drawn = np.sort(sums[1][chosen].sum(-1) / np.maximum(sums[0][chosen].sum(-1), 1e-9))
     tail = int(ALPHA / 2 * draws)
     interval = Interval(float(drawn[tail]), float(drawn[-1 - tail]), 1 - ALPHA, "bootstrap over documents")
-    return Figure(name, whole, interval)
+    return QuotedFigure(name, whole, interval)
 
 
-def speed_ratios(base: Sequence[tuple[int, float]], candidate: Sequence[tuple[int, float]]) -> list[Figure]:
+def speed_ratios(base: Sequence[tuple[int, float]], candidate: Sequence[tuple[int, float]]) -> list[QuotedFigure]:
     """By length: how many times as long the candidate took for a prompt, as a ratio of medians with a bootstrap.
     Given are (length, seconds) of every answered prompt."""
     found = []
@@ -195,7 +195,7 @@ def speed_ratios(base: Sequence[tuple[int, float]], candidate: Sequence[tuple[in
         ratios = np.sort(rng.permutation(drawn[1]) / np.maximum(rng.permutation(drawn[0]), 1e-9))
         value = float(np.median(new) / max(float(np.median(old)), 1e-9))
         found.append(
-            Figure(str(length), value, Interval(float(ratios[25]), float(ratios[-26]), 1 - ALPHA, "bootstrap"))
+            QuotedFigure(str(length), value, Interval(float(ratios[25]), float(ratios[-26]), 1 - ALPHA, "bootstrap"))
         )
     return found
 

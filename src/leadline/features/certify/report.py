@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from leadline import __version__
 from leadline.core.format import escape_markdown, format_count, format_length, sanitise
-from leadline.features.certify.decide import Figure, quoted_figures, speed_ratios
+from leadline.features.certify.decide import QuotedFigure, quoted_figures, speed_ratios
 from leadline.features.certify.rounds import Certification
 from leadline.report.charts.grid import difference_map
 from leadline.report.charts.render import PageFigure
@@ -55,18 +55,18 @@ def noise_lines(found: Certification) -> list[str]:
     return lines
 
 
-def figures(found: Certification) -> tuple[Figure, ...]:
+def figures(found: Certification) -> tuple[QuotedFigure, ...]:
     return quoted_figures(found.pairs, found.decision)
 
 
-def speeds(found: Certification) -> list[Figure]:
+def speeds(found: Certification) -> list[QuotedFigure]:
     """Seconds of an answer, candidate over base, by length."""
     sides = ([(r.cell.length, r.seconds) for r in read_records(run.folder) if not r.failed]
              for run in (found.base, found.candidate))  # fmt: skip
     return speed_ratios(*sides)
 
 
-def format_figure(figure: Figure) -> str:
+def format_figure(figure: QuotedFigure) -> str:
     if figure.value is None:
         return f"not measured: {figure.note}"
     if figure.name.startswith("p "):
