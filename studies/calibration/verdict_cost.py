@@ -27,7 +27,7 @@ from leadline.core.spec import make_spec
 from leadline.run.measure import measure_spec
 from leadline.stats.allocate import Design, rounds_after
 from leadline.stats.observations import BoolArray, FloatArray, IntArray
-from leadline.stats.sequential import LineStatus, hopeless, next_length, scatter_of, statuses
+from leadline.stats.sequential import LineStatus, is_futile, next_length, scatter_of, statuses
 
 SEED = 20240605
 RULER_RUNS, NEEDLE_RUNS = 100, 8
@@ -138,7 +138,7 @@ def _hopeless(path: FloatArray, cells: int, line: float, cap: int) -> BoolArray:
     n = np.arange(1, path.shape[1] + 1)
     totals = np.cumsum(path, axis=1)
     scatter = scatter_of(totals, np.cumsum(path**2, axis=1), n, cells, line)
-    return hopeless(totals / n, scatter, n, line, cap, 0.95)
+    return is_futile(totals / n, scatter, n, line, cap, 0.95)
 
 
 def fixed(paths: list[FloatArray], lengths: IntArray, cells: int, line: float, truth: int, samples: int) -> list[Tally]:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 Scores = dict[str, float]
 """By variant."""
 Floats = npt.NDArray[np.float64]
-Place = tuple[str, int]
+GridPoint = tuple[str, int]
 """A task and a length."""
 
 
@@ -93,7 +93,7 @@ class Records:
         """The mean over lengths and tasks, each counting the same. Where not all variants were asked all questions, a
         variant's mean is what is left after taking out how hard its questions are: the least-squares fit of one number
         for each variant and one for each question."""
-        places: dict[Place, list[Question]] = defaultdict(list)
+        places: dict[GridPoint, list[Question]] = defaultdict(list)
         for q in questions:
             if not lengths or q.length in lengths:
                 places[q.task, q.length].append(q)

@@ -223,11 +223,11 @@ def test_a_note_of_several_runs_is_shown_once(tmp_path: Path, monkeypatch: pytes
     said: list[str] = []
     monkeypatch.setattr("leadline.console.progress.ProgressLines", lambda: ProgressLines(said.append))
     monkeypatch.setattr("leadline.console.progress.say", said.append)
-    entrant = ModelRun("a", None, tmp_path)  # type: ignore[arg-type]
+    model_run = ModelRun("a", None, tmp_path)  # type: ignore[arg-type]
     with ManyModelsListener(2) as listener:
         for event in (started("a"), started("b"), Stopping("interrupted"), Stopping("interrupted")):
             listener.hear(event)
-        listener.hear(ModelEnded(ModelRunResult(entrant, was_complete=True)))
+        listener.hear(ModelEnded(ModelRunResult(model_run, was_complete=True)))
     assert sum("float32" in line for line in said) == 1
     assert sum("stopping" in line for line in said) == 1
     assert "a: measured already" in said

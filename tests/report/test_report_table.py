@@ -12,18 +12,18 @@ from leadline.core.types import Cell
 from leadline.report.terminal import footnotes
 from leadline.results.run import format_model, load_run
 from leadline.results.summary import summary
-from leadline.results.table import Place, planned_places, scorer_gaps, tabulate
+from leadline.results.table import GridPoint, planned_points, scorer_gaps, tabulate
 from leadline.results.verdict import verdict
 from leadline.stats.intervals import wilson
 from support.planted_runs import cliff, failed_record, planted_record, planted_records, write_run
 
-PLAN = planned_places(["niah"], [1024, 2048], [0.0, 1.0], 3, depthless=[])
+PLAN = planned_points(["niah"], [1024, 2048], [0.0, 1.0], 3, depthless=[])
 
 
 def test_every_planned_sample_is_done_failed_or_missing() -> None:
     right = [planted_record(Cell("niah", 1024, 0.0, i), 1.0) for i in range(2)]
     table = tabulate([*right, failed_record(Cell("niah", 1024, 0.0, 2))], PLAN)
-    tally = table.cells[Place("niah", 1024, 0.0)]
+    tally = table.cells[GridPoint("niah", 1024, 0.0)]
     assert (tally.planned, tally.done, tally.failed, tally.missing) == (3, 2, 1, 0)
     whole = table.whole
     assert (whole.planned, whole.done, whole.failed, whole.missing) == (12, 2, 1, 9)
@@ -32,7 +32,7 @@ def test_every_planned_sample_is_done_failed_or_missing() -> None:
 def test_a_failed_sample_is_in_no_mean_and_its_weight_is_said() -> None:
     records = [planted_record(Cell("niah", 1024, 0.0, i), 1.0) for i in range(2)]
     table = tabulate([*records, failed_record(Cell("niah", 1024, 0.0, 2))], PLAN)
-    tally = table.cells[Place("niah", 1024, 0.0)]
+    tally = table.cells[GridPoint("niah", 1024, 0.0)]
     assert tally.mean == 1.0
     assert tally.if_failed_wrong == pytest.approx(2 / 3)
     assert tally.classes == {"correct": 2, "error": 1}
@@ -40,13 +40,13 @@ def test_a_failed_sample_is_in_no_mean_and_its_weight_is_said() -> None:
 
 def test_a_cell_that_was_never_asked_has_no_mean_rather_than_zero() -> None:
     table = tabulate([planted_record(Cell("niah", 1024, 0.0, 0), 0.0)], PLAN)
-    assert table.cells[Place("niah", 1024, 0.0)].mean == 0.0
-    empty = table.cells[Place("niah", 2048, 1.0)]
+    assert table.cells[GridPoint("niah", 1024, 0.0)].mean == 0.0
+    empty = table.cells[GridPoint("niah", 2048, 1.0)]
     assert (empty.mean, empty.interval, empty.planned) == (None, None, 3)
 
 
 def test_a_fact_more_than_half_a_row_away_is_counted_where_it_is() -> None:
-    plan = planned_places(["niah"], [1024], [0.0, 0.5, 1.0], 2, depthless=[])
+    plan = planned_points(["niah"], [1024], [0.0, 0.5, 1.0], 2, depthless=[])
     records = [planted_record(Cell("niah", 1024, depth, i), 1.0) for depth in (0.0, 0.5, 1.0) for i in range(2)]
     [fact] = records[2].facts
     near, far = msgspec.structs.replace(fact, depth=0.7), msgspec.structs.replace(fact, depth=0.8)
@@ -55,7 +55,7 @@ def test_a_fact_more_than_half_a_row_away_is_counted_where_it_is() -> None:
     wrong = planted_record(Cell("niah", 1024, 0.5, 0), 0.0)
     records[2] = msgspec.structs.replace(wrong, facts=(far,))
     table = tabulate(records, plan)
-    deepest, middle = table.cells[Place("niah", 1024, 1.0)], table.cells[Place("niah", 1024, 0.5)]
+    deepest, middle = table.cells[GridPoint("niah", 1024, 1.0)], table.cells[GridPoint("niah", 1024, 0.5)]
     assert table.moved == 1
     assert (deepest.planned, deepest.done) == (3, 3)
     assert deepest.mean == pytest.approx(2 / 3)
@@ -72,7 +72,7 @@ def test_a_run_without_a_record_is_a_table_all_the_same() -> None:
 
 def test_a_cell_of_yes_and_no_has_wilsons_interval() -> None:
     records = [planted_record(Cell("niah", 1024, 0.0, i), float(i < 2)) for i in range(3)]
-    tally = tabulate(records, PLAN).cells[Place("niah", 1024, 0.0)]
+    tally = tabulate(records, PLAN).cells[GridPoint("niah", 1024, 0.0)]
     expected = wilson(2, 3)
     assert tally.interval is not None
     assert (tally.interval.low, tally.interval.high) == pytest.approx((expected.low, expected.high))
@@ -88,7 +88,7 @@ def test_samples_that_share_documents_have_a_wider_pooled_interval() -> None:
             for s in r.scores.values()
         ]
         depths = sorted({r.cell.depth or 0.0 for r in linked})
-        table = tabulate(linked, planned_places(["niah"], [1024], depths, 6, depthless=[]))
+        table = tabulate(linked, planned_points(["niah"], [1024], depths, 6, depthless=[]))
         interval = table.by_length[1024].interval
         assert interval is not None
         return interval.high - interval.low
@@ -98,15 +98,15 @@ def test_samples_that_share_documents_have_a_wider_pooled_interval() -> None:
 
 def test_a_task_without_depths_has_one_cell_a_length() -> None:
     records = planted_records(cliff, tasks=["vt"], depths=[None], lengths=[1024, 65536], samples=4)
-    table = tabulate(records, planned_places(["vt"], [1024, 65536], [0.0, 1.0], 4, depthless=["vt"]))
-    assert list(table.cells) == [Place("vt", 1024, None), Place("vt", 65536, None)]
+    table = tabulate(records, planned_points(["vt"], [1024, 65536], [0.0, 1.0], 4, depthless=["vt"]))
+    assert list(table.cells) == [GridPoint("vt", 1024, None), GridPoint("vt", 65536, None)]
     assert not table.has_depths("vt")
 
 
 def test_records_beyond_the_plan_are_counted_too() -> None:
     records = [planted_record(Cell("niah", 4096, 0.5, i), 1.0) for i in range(5)]
     table = tabulate(records, PLAN)
-    assert table.cells[Place("niah", 4096, 0.5)].planned == 5
+    assert table.cells[GridPoint("niah", 4096, 0.5)].planned == 5
     assert table.whole.planned == 17
 
 

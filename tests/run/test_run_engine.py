@@ -22,7 +22,7 @@ from leadline.core.types import Document, Probe
 from leadline.run import engine
 from leadline.run import plan as planning
 from leadline.run import queue as feed
-from leadline.run.documents import drafted, planned_documents
+from leadline.run.documents import planned_documents, with_drafts
 from leadline.run.events import Answered, Event, Started, Stopping
 from leadline.run.measure import measure
 from leadline.store.manifest import read_manifest
@@ -68,7 +68,7 @@ def test_drafts_written_ahead_change_nothing_and_one_that_cannot_be_written_fail
 ) -> None:
     made = planning.prepare(spec())
     plain = list(planned_documents(made.spec, made.tasks))
-    ahead = list(drafted(plain, made.spec.seed))
+    ahead = list(with_drafts(plain, made.spec.seed))
     assert all(planned.draft is not None for planned in ahead)
     for one, other in zip(plain, ahead, strict=True):
         assert one.document(made.spec.seed, made.fitter).text == other.document(made.spec.seed, made.fitter).text
@@ -77,7 +77,7 @@ def test_drafts_written_ahead_change_nothing_and_one_that_cannot_be_written_fail
         raise LengthError("it cannot be written")
 
     monkeypatch.setattr(type(plain[0].task), "write", broken)
-    failing = list(drafted(plain, made.spec.seed))
+    failing = list(with_drafts(plain, made.spec.seed))
     assert len(failing) == len(plain)
     with pytest.raises(LengthError, match="cannot be written"):
         failing[0].document(made.spec.seed, made.fitter)

@@ -118,8 +118,8 @@ def _open(folder: Path) -> Run:
         warn(f"{folder}: {line}")
     if run.unreadable:
         warn(f"{folder}: {format_count(len(run.unreadable), 'line')} left out")
-    if len(run.no_context.as_asked):
-        without = format_count(len(run.no_context.as_asked), "question")
+    if len(run.no_context.requested):
+        without = format_count(len(run.no_context.requested), "question")
         warn(f"{folder}: {without} without a document left out: compare their scores in the report")
     return run
 

@@ -38,7 +38,7 @@ def detection(made: Plan, drop: float, like: Path | None, gate: str) -> dict[str
     """How often this plan and larger ones see a drop, and what they make of equal models."""
     noise = Noise()
     if like is not None:
-        noise = seen_noise(load_run(like).table.as_asked)
+        noise = seen_noise(load_run(like).table.requested)
     samples = max(made.spec.samples, 2)
     common = frozenset(title for title, task in made.tasks.items() if task.common_haystack)
     grid = Grid(made.places, SHARED_HAYSTACKS[made.spec.reading], common)

@@ -175,7 +175,7 @@ def finish_models(
     shard: str = "",
 ) -> None:
     """Shows the models side by side, writes a page and the submission; raises if a model or sample failed."""
-    names = [result.entrant.name for result in results if result.run is not None]
+    names = [result.model_run.name for result in results if result.run is not None]
     runs = [result.run for result in results if result.run is not None]
     written = None
     if page and runs:
@@ -204,9 +204,9 @@ def finish_models(
 
 
 def _raise_failures(results: Sequence[ModelRunResult], folder: Path) -> None:
-    reasons = [f"{r.entrant.name} ({r.error.what})" for r in results if r.error is not None]
+    reasons = [f"{r.model_run.name} ({r.error.what})" for r in results if r.error is not None]
     reasons += [
-        f"{r.entrant.name} ({format_count(r.run.totals.failed, 'failed sample')})"
+        f"{r.model_run.name} ({format_count(r.run.totals.failed, 'failed sample')})"
         for r in results
         if r.run is not None and r.run.totals.failed
     ]
@@ -221,9 +221,9 @@ def _raise_failures(results: Sequence[ModelRunResult], folder: Path) -> None:
 
 def _as_json(result: ModelRunResult) -> dict[str, Any]:
     return {
-        "name": result.entrant.name,
-        "model": result.entrant.spec.model,
-        "folder": str(result.entrant.folder),
+        "name": result.model_run.name,
+        "model": result.model_run.spec.model,
+        "folder": str(result.model_run.folder),
         "error": result.error.what if result.error is not None else "",
         **(totals_values(result.run) if result.run is not None else {}),
     }
@@ -235,7 +235,7 @@ def _as_json(result: ModelRunResult) -> dict[str, Any]:
 def _submit(results: Sequence[ModelRunResult], path: Path, shard: str) -> Submission:
     """Writes the scores of all models. Each shard writes its own file beside it and merges those that are there."""
     entries = tuple(submission_entries(results))
-    spec = results[0].entrant.spec
+    spec = results[0].model_run.spec
     metric = next((name for entry in entries for name in entry.scores), spec.tasks[0].title)
     made = Submission(
         metric=metric,

@@ -303,7 +303,7 @@ class ManyModelsListener(ProgressListener):
                 self._say(f"note:  {sanitise(note)}")
 
     def _end(self, result: ModelRunResult) -> None:
-        name = sanitise(result.entrant.name)
+        name = sanitise(result.model_run.name)
         if result.was_complete:
             self._say(f"{name}: measured already")
         elif result.error is not None and not isinstance(result.error, Interrupted):
@@ -312,7 +312,7 @@ class ManyModelsListener(ProgressListener):
                 self._say(f"       fix: {sanitise(result.error.fix)}")
         if not result.was_complete:
             self._ended += 1
-            self._lost += str(result.entrant.folder) not in self._started
+            self._lost += str(result.model_run.folder) not in self._started
             self._update_plan()
         if self._view is not None:
             self._view.update(self.progress())

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Placement = Literal["depth", "anywhere"]
 Request = Literal["answer", "logprobs"]
-AskedPer = Literal["probe", "document"]
+BatchUnit = Literal["probe", "document"]
 
 
 class Options(BaseModel):
@@ -48,7 +48,7 @@ class Tokenizer(Protocol):
         ...
 
 
-class Origin(Protocol):
+class TextOrigin(Protocol):
     """Text that documents come from, by name, with a digest of all that is in it."""
 
     @property
@@ -58,7 +58,7 @@ class Origin(Protocol):
     def digest(self) -> str: ...
 
 
-class Source(Origin, Protocol):
+class Source(TextOrigin, Protocol):
     """A haystack: gives a filler for each document, drawn from a seed."""
 
     def filler(self, *, seed: int) -> Filler: ...
@@ -79,7 +79,7 @@ class DocumentFitter(Protocol):
         ...
 
     @property
-    def untemplated(self) -> Frame | None:
+    def raw_frame(self) -> Frame | None:
         """The frame of a question that is put without chat template; None where the model takes messages only."""
         ...
 
@@ -100,7 +100,7 @@ class Task(Options):
     category: ClassVar[str] = ""
     request: ClassVar[Request] = "answer"
     """What its probes ask a model for."""
-    reads_once: ClassVar[bool] = False
+    depth_independent: ClassVar[bool] = False
     """Whether one document answers all depths in every reading mode, because it does not depend on them."""
 
     placement: Placement = Field(
@@ -131,7 +131,7 @@ class Task(Options):
         return self.placement == "depth"
 
     @property
-    def in_means(self) -> bool:
+    def is_aggregated(self) -> bool:
         """Whether its scores are in means, verdicts and comparisons: answers to questions that have their document."""
         return self.request == "answer" and not self.no_context
 
@@ -166,11 +166,11 @@ class Task(Options):
         shared, all lengths and depths of a sample when nested."""
         raise NotImplementedError
 
-    def most_samples(self) -> int | None:
+    def max_samples(self) -> int | None:
         """The number of samples there are; None if any number can be made. A run asks for no more than these."""
         return None
 
-    def sources(self) -> Sequence[Origin]:
+    def sources(self) -> Sequence[TextOrigin]:
         """The texts used, for their digests in the manifest."""
         return ()
 
@@ -188,7 +188,7 @@ class LogprobTask(Task):
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "log-probabilities"
     request: ClassVar[Request] = "logprobs"
-    reads_once: ClassVar[bool] = True
+    depth_independent: ClassVar[bool] = True
 
     @model_validator(mode="after")
     def _has_context(self) -> LogprobTask:
@@ -230,7 +230,7 @@ class Model(Protocol):
     def frame(self) -> Frame: ...
 
     @property
-    def asked_per(self) -> AskedPer:
+    def asked_per(self) -> BatchUnit:
         """What one call of `answer` gets: a single probe, from many workers, or all probes of a document, from one."""
         ...
 
@@ -300,7 +300,7 @@ class PrefixCache:
 
 
 @runtime_checkable
-class Caching(Protocol):
+class HasPrefixCache(Protocol):
     """A model on a server that may keep the beginning of a prompt for the next one."""
 
     @property

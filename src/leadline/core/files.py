@@ -208,11 +208,11 @@ def read_cache(file: Path, decode: Callable[[bytes], T]) -> T | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, EOFError, RecursionError, zipfile.BadZipFile) as problem:
-        say_damaged(file, _reason(problem))
+        warn_damaged(file, _reason(problem))
         return None
 
 
-def say_damaged(place: Path, why: str) -> None:
+def warn_damaged(place: Path, why: str) -> None:
     """Names a damaged part of the cache. A log message: programs that use this as a library can turn it off."""
     logging.getLogger("leadline").warning("note:  the cache %s cannot be used (%s): it is made anew", place, why)
 

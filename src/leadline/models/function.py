@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator, Field
 
 from leadline.core import registry
-from leadline.core.contracts import AskedPer, ModelCard, ModelProvider, Tokenizer
+from leadline.core.contracts import BatchUnit, ModelCard, ModelProvider, Tokenizer
 from leadline.core.errors import LeadlineError, UsageError
 from leadline.core.records import Answer, Completion, Failure, Sent
 from leadline.core.seeds import digest_text
@@ -59,7 +59,7 @@ class FunctionModel:
         self._options = options
         self.tokenizer: Tokenizer = open_tokenizer(options.tokenizer)
         self.frame: Frame = completion_frame()
-        self.asked_per: AskedPer = "probe" if options.parallel else "document"
+        self.asked_per: BatchUnit = "probe" if options.parallel else "document"
 
     @property
     def card(self) -> ModelCard:

@@ -12,7 +12,7 @@ from typing import Final
 
 from leadline.core.format import format_depth, format_length, format_percent, sanitise
 from leadline.core.records import FailureClass
-from leadline.results.table import Place, Table, Tally, format_cell, format_mean, format_place
+from leadline.results.table import GridPoint, Table, Tally, format_cell, format_grid_point, format_mean
 
 Scale = Sequence[str]
 Rgb = tuple[int, int, int]
@@ -108,7 +108,7 @@ class HeatmapCell:
     ink: str = ""
 
     @classmethod
-    def of(cls, place: Place, tally: Tally, select: str, row: str) -> HeatmapCell:
+    def of(cls, place: GridPoint, tally: Tally, select: str, row: str) -> HeatmapCell:
         low, high = (tally.interval.low, tally.interval.high) if tally.interval else (None, None)
         note = "" if tally.done >= tally.planned else f"{tally.done} of {tally.planned}"
         label = format_cell(place, tally)
@@ -169,7 +169,7 @@ def tasks_heatmap(table: Table, tasks: Sequence[str], run: int = 0) -> HeatmapDa
     """Tasks down, lengths across."""
     cells = [
         HeatmapCell.of(
-            Place(task, length, None), tally, selection(run, table.tasks.index(task), length), short_name(task)
+            GridPoint(task, length, None), tally, selection(run, table.tasks.index(task), length), short_name(task)
         )
         for (task, length), tally in table.by_task_and_length.items()
         if task in tasks
@@ -186,8 +186,8 @@ def short_name(text: str, limit: int = 40) -> str:
 
 
 def _mean(task: str, length: int, tally: Tally, select: str) -> HeatmapCell:
-    label = f"{format_place(task, length, None)}, all depths: {format_mean(tally)}, {tally.done} answered"
-    return replace(HeatmapCell.of(Place(task, length, None), tally, select, "all"), label=label)
+    label = f"{format_grid_point(task, length, None)}, all depths: {format_mean(tally)}, {tally.done} answered"
+    return replace(HeatmapCell.of(GridPoint(task, length, None), tally, select, "all"), label=label)
 
 
 def selection(

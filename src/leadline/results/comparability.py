@@ -38,7 +38,7 @@ class Obstacle:
 def pair_runs(base: Run, candidate: Run, *, failures: Failures = "excluded") -> tuple[Pairs, list[Obstacle]]:
     """The prompts that both runs asked, and what differs between the runs. Questions without their document are left
     out, as they are of every mean: what a model knows by heart would dilute what it reads."""
-    pairs = pair(base.table.as_asked, candidate.table.as_asked, failures=failures)
+    pairs = pair(base.table.requested, candidate.table.requested, failures=failures)
     old, new = ({**run.manifest.compared(), "metrics": run.metrics} for run in (base, candidate))
     return pairs, comparability(old, new, pairs)
 

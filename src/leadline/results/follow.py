@@ -18,7 +18,7 @@ from leadline.core.format import sanitise
 from leadline.core.records import Completion, Record
 from leadline.results.progress import RunProgress, RunStatus, SampleCounter, finished_if_whole, status_of
 from leadline.results.run import Run
-from leadline.results.table import format_place
+from leadline.results.table import format_grid_point
 from leadline.store.manifest import read_manifest
 from leadline.store.runs import MAX_LINE_BYTES, RECORDS, DecodeError, UnreadableLine, decode
 
@@ -101,7 +101,7 @@ class FailedSample:
     @classmethod
     def of(cls, record: Record) -> FailedSample:
         cell, (kind, message) = record.cell, record.why_failed
-        place = f"{format_place(cell.task, cell.length, cell.depth)}, sample {cell.sample}"
+        place = f"{format_grid_point(cell.task, cell.length, cell.depth)}, sample {cell.sample}"
         return cls(record.started + record.seconds, place, f"{kind}: {sanitise(message, 300)}")
 
 

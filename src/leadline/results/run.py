@@ -21,7 +21,7 @@ from leadline.results.breakdowns import (
     wording_spreads,
 )
 from leadline.results.progress import RunProgress, SampleCounter, finished_if_whole, status_of
-from leadline.results.table import Place, Table, planned_places, tabulate
+from leadline.results.table import GridPoint, Table, planned_points, tabulate
 from leadline.results.totals import Receipts, Totals
 from leadline.stats.effective import Threshold
 from leadline.stats.intervals import Estimate
@@ -285,11 +285,11 @@ def kind_of(task: Mapping[str, Any]) -> RecordKind:
     return "no_context" if task.get("options", {}).get("no_context") else "answer"
 
 
-def planned_grid(manifest: Manifest, kind: RecordKind) -> dict[Place, int]:
+def planned_grid(manifest: Manifest, kind: RecordKind) -> dict[GridPoint, int]:
     """The samples that the manifest plans for every place; none for a run with a stopping rule."""
     spec = manifest.spec
     tasks = {title: task for title, task in manifest.tasks.items() if kind_of(task) == kind}
-    return planned_places(
+    return planned_points(
         tasks,
         spec["lengths"],
         spec["depths"],

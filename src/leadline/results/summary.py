@@ -8,7 +8,7 @@ from typing import Any
 from leadline.results.breakdowns import AbsentRates, Stratum, TaskVerdict, WordingSpread
 from leadline.results.run import Run
 from leadline.results.sentences import effective_warning
-from leadline.results.table import PUBLISHED, Place, Tally, published_means
+from leadline.results.table import PUBLISHED, GridPoint, Tally, published_means
 from leadline.results.totals import is_shown, thinking_values
 from leadline.results.verdict import effective_parts, format_truncation, verdict, verdict_by_task
 from leadline.stats.effective import VERSION, EffectiveLength
@@ -243,7 +243,7 @@ def cell_table(runs: Sequence[Run]) -> dict[str, Any]:
         for place, tally in run.table.cells.items():
             values = tally_values(tally)
             rows.append([run.name, *place, *(values[name] for name in names)])
-    return {"columns": ["run", *Place._fields, *names], "rows": rows}
+    return {"columns": ["run", *GridPoint._fields, *names], "rows": rows}
 
 
 def tally_values(tally: Tally) -> dict[str, Any]:

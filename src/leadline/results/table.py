@@ -35,7 +35,7 @@ PUBLISHED = "ruler.v1"
 COUNTING_RULE_ZERO = "Failed samples count as wrong in means, effective lengths and shapes, because this was asked for."
 
 
-class Place(NamedTuple):
+class GridPoint(NamedTuple):
     """`depth` is None where the evidence of a task is not at one depth."""
 
     task: str
@@ -96,8 +96,8 @@ class Table:
     def __init__(
         self,
         samples: Observations,
-        planned: Mapping[Place, int],
-        classes: Mapping[Place, Counter[FailureClass]],
+        planned: Mapping[GridPoint, int],
+        classes: Mapping[GridPoint, Counter[FailureClass]],
         wrong: Mapping[tuple[str, int], Mapping[WrongAnswer, int]],
         failures: Failures = "excluded",
         *,
@@ -109,7 +109,7 @@ class Table:
         is None where some answer has none."""
         self.moved = len(moved or {})
         """Samples at another depth of the grid than was asked for."""
-        self.as_asked = samples
+        self.requested = samples
         """The samples at the depths that were asked for, by which two runs are paired."""
         self.samples = replace(samples, depth=_changed(samples, samples.depth, moved)) if moved else samples
         self.failures = failures
@@ -157,12 +157,12 @@ class Table:
         if self._published is None:
             return None
         return self._with_failures(
-            replace(self.samples, value=_changed(self.as_asked, self.samples.value, self._published))
+            replace(self.samples, value=_changed(self.requested, self.samples.value, self._published))
         )
 
     @cached_property
-    def cells(self) -> Mapping[Place, Tally]:
-        return {Place(*key): tally for key, tally in self._by("task", "length", "depth")}  # type: ignore[arg-type]
+    def cells(self) -> Mapping[GridPoint, Tally]:
+        return {GridPoint(*key): tally for key, tally in self._by("task", "length", "depth")}  # type: ignore[arg-type]
 
     @cached_property
     def by_task_and_length(self) -> Mapping[tuple[str, int], Tally]:
@@ -209,7 +209,7 @@ class Table:
 
     def _by(self, *columns: Column) -> Iterator[tuple[GroupKey, Tally]]:
         """A tally for every value of the columns, in the order of the plan."""
-        at = [Place._fields.index(c) for c in columns]
+        at = [GridPoint._fields.index(c) for c in columns]
         planned: dict[GroupKey, int] = {} if columns else {(): 0}  # the whole exists even if nothing was planned
         classes: dict[GroupKey, Counter[FailureClass]] = {}
         for place, count in self._planned.items():
@@ -242,12 +242,16 @@ class Table:
 
 
 def tabulate(
-    records: Iterable[Record], planned: Mapping[Place, int], failures: Failures = "excluded", *, stopped: bool = False
+    records: Iterable[Record],
+    planned: Mapping[GridPoint, int],
+    failures: Failures = "excluded",
+    *,
+    stopped: bool = False,
 ) -> Table:
     """The table of a run: planned places first, then any that were recorded without being planned."""
-    classes: dict[Place, Counter[FailureClass]] = {}
+    classes: dict[GridPoint, Counter[FailureClass]] = {}
     wrong: dict[tuple[str, int], Counter[WrongAnswer]] = {}
-    asked: dict[Place, int] = dict(planned)
+    asked: dict[GridPoint, int] = dict(planned)
     rows: dict[str, list[float]] = {}
     moved: dict[Cell, float] = {}
     published: dict[Cell, float] | None = {}
@@ -260,10 +264,10 @@ def tabulate(
         for record in records:
             cell, failed = record.cell, record.failed
             depth = _nearest_row(record, rows.get(cell.task, ()))
-            place = Place(cell.task, cell.length, depth)
+            place = GridPoint(cell.task, cell.length, depth)
             if depth is not None and depth != cell.depth and cell not in moved:
                 moved[cell] = depth
-                for at, change in ((Place(cell.task, cell.length, cell.depth), -1), (place, 1)):
+                for at, change in ((GridPoint(cell.task, cell.length, cell.depth), -1), (place, 1)):
                     asked[at] = asked.get(at, 0) + change
             if place not in classes:
                 classes[place] = Counter()
@@ -306,13 +310,13 @@ def _nearest_row(record: Record, rows: Sequence[float]) -> float | None:
     return min(rows[max(0, at - 1) : at + 1], key=lambda depth: (abs(depth - real), depth != asked))
 
 
-def planned_places(
+def planned_points(
     tasks: Iterable[str], lengths: Sequence[int], depths: Sequence[float], samples: int, *, depthless: Iterable[str]
-) -> dict[Place, int]:
+) -> dict[GridPoint, int]:
     """The full grid of a spec. Tasks in `depthless` have one place per length."""
     without = set(depthless)
     return {
-        Place(task, length, depth): samples
+        GridPoint(task, length, depth): samples
         for task in tasks
         for length in lengths
         for depth in ((None,) if task in without else depths)
@@ -370,14 +374,14 @@ def wrong_answer_rows(table: Table) -> list[WrongAnswerRow]:
     return rows
 
 
-def format_cell(place: Place, tally: Tally) -> str:
+def format_cell(place: GridPoint, tally: Tally) -> str:
     """`niah, length 4k, depth 50%: 80%, 95% interval 60–93%, 10 of 10 answered`."""
     mean = "no data" if tally.estimate is None else format_mean(tally)
     failed = f", {tally.failed} failed" if tally.failed else ""
-    return f"{format_place(*place)}: {mean}, {tally.done} of {tally.planned} answered{failed}"
+    return f"{format_grid_point(*place)}: {mean}, {tally.done} of {tally.planned} answered{failed}"
 
 
-def format_place(task: str, length: int, depth: float | None) -> str:
+def format_grid_point(task: str, length: int, depth: float | None) -> str:
     """`niah, length 4k, depth 50%`."""
     at = f"{sanitise(task, 60)}, length {format_length(length)}"
     return at if depth is None else f"{at}, depth {format_depth(depth)}"

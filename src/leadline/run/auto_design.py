@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from leadline.core.contracts import Caching, Model, ModelCard, Task
+from leadline.core.contracts import HasPrefixCache, Model, ModelCard, Task
 from leadline.core.format import format_length, format_list
 from leadline.core.spec import AUTO, MAX_LENGTH, Spec
 from leadline.core.types import Reading
@@ -55,7 +55,7 @@ def choose_reading(model: Model, tasks: Iterable[Task]) -> Reading:
     allowed = set.intersection(*(set(task.readings) for task in tasks))
     if model.asked_per == "document":
         order: tuple[Reading, ...] = ("shared", "fresh") if model.card.nested_problem else ("nested", "shared", "fresh")
-    elif isinstance(model, Caching) and not model.prefix_cache.off:
+    elif isinstance(model, HasPrefixCache) and not model.prefix_cache.off:
         order = ("shared", "fresh")
     else:
         order = ("fresh",)

@@ -84,7 +84,7 @@ def _logprob_cost(spec: Spec, task: Task, built: Sequence[Document]) -> Cost:
     tried = max(built, key=lambda d: len(d.ids))
     share = sum(p.tokens for p in tried.passages) / max(p.cell.length for p in tried.probes)
     once = spec.reading == "nested"
-    fresh = 1 if task.reads_once or spec.reading != "fresh" else len(depths_of(spec, task))
+    fresh = 1 if task.depth_independent or spec.reading != "fresh" else len(depths_of(spec, task))
     lengths = [max(spec.lengths)] if once else list(spec.lengths)
     tokens = round(share * sum(lengths)) * spec.samples * fresh
     return Cost(len(lengths) * spec.samples * fresh, tokens, tokens, 0)
@@ -123,7 +123,7 @@ def _unchanged_before(spec: Spec, title: str, task: Task, fitter: Fitter) -> flo
     """The share of the text before a fact that a document has in common with that of the next depth, in `fresh`:
     nearly all where facts are planted in one haystack. From two of the shortest documents."""
     depths = depths_of(spec, task)
-    if spec.reading != "fresh" or task.reads_once or len(depths) < 2 or not depths[-2]:
+    if spec.reading != "fresh" or task.depth_independent or len(depths) < 2 or not depths[-2]:
         return 0.0
     cells = [Cell(title, min(spec.lengths), depth, 0) for depth in depths[-2:]]
     a, b = (task.document((cell,), seed=spec.seed, fitter=fitter).ids for cell in cells)

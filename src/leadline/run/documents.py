@@ -71,7 +71,7 @@ def count_cells(spec: Spec, tasks: Mapping[str, Task]) -> int:
 
 def samples_of(spec: Spec, task: Task) -> int:
     """Samples per cell: as many as asked for, or as there are."""
-    most = task.most_samples()
+    most = task.max_samples()
     return spec.samples if most is None else min(spec.samples, most)
 
 
@@ -110,7 +110,7 @@ def check_memory(spec: Spec, tasks: Mapping[str, Task], tokenizer: Tokenizer) ->
     each = LEAST_BYTES_IN_FILE_TOKENIZER if isinstance(tokenizer, FileTokenizer) else LEAST_BYTES
     if free is None or longest * each <= free:
         return
-    if all(task.no_context or task.most_samples() is not None for task in tasks.values()):
+    if all(task.no_context or task.max_samples() is not None for task in tasks.values()):
         return
     fits, unit = free // each, 1 << 20 if free // each >= 1 << 20 else 1 << 10
     raise LengthError(
@@ -154,7 +154,7 @@ def _rounded_up(tokens: int) -> int:
     return -(-tokens // step) * step
 
 
-def drafted(todo: Iterable[PlannedDocument], seed: int) -> Iterator[PlannedDocument]:
+def with_drafts(todo: Iterable[PlannedDocument], seed: int) -> Iterator[PlannedDocument]:
     """The same documents with drafts of some short ones written ahead: generated text is then drawn for all of them at
     once. A draft that cannot be written is tried again in its turn, which raises the error."""
     waiting: list[PlannedDocument] = []
@@ -196,7 +196,7 @@ def _documents(spec: Spec, tasks: Mapping[str, Task]) -> Iterator[tuple[Task, tu
         for title, task in tasks.items():
             for samples in _groups(spec, task):
                 cells = _row(spec, title, task, (length,), samples)
-                if spec.reading == "shared" or task.reads_once:
+                if spec.reading == "shared" or task.depth_independent:
                     yield task, cells
                 else:
                     for cell in reversed(cells):
@@ -208,7 +208,7 @@ def first_rows(spec: Spec, title: str, task: Task) -> list[tuple[Cell, ...]]:
     if spec.reading == "nested":
         return [_row(spec, title, task, spec.lengths, next(_groups(spec, task)))]
     rows = [_row(spec, title, task, (length,), next(_groups(spec, task))) for length in spec.lengths]
-    return rows if spec.reading == "shared" or task.reads_once else [row[:1] for row in rows]
+    return rows if spec.reading == "shared" or task.depth_independent else [row[:1] for row in rows]
 
 
 def count_documents(spec: Spec, task: Task) -> int:

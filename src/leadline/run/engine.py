@@ -13,12 +13,12 @@ from collections import deque
 from collections.abc import Sequence, Set
 from functools import partial
 
-from leadline.core.contracts import Caching, Remote
+from leadline.core.contracts import HasPrefixCache, Remote
 from leadline.core.errors import Interrupted, RunStopped, ServerError, UnreadableRecord
 from leadline.core.records import Completion, Failure, Record
 from leadline.core.types import Document
 from leadline.core.workers import start_workers, within_file_limit
-from leadline.run.documents import PlannedDocument, cells_of, drafted, planned_documents
+from leadline.run.documents import PlannedDocument, cells_of, planned_documents, with_drafts
 from leadline.run.events import Answered, Event, Listener, Note, PendingWatch, Started, Stopping, ignore
 from leadline.run.money import budget_of
 from leadline.run.plan import Plan
@@ -89,7 +89,7 @@ class _Engine:
         self._missing = [cell for document in planned() for cell in document.missing]
         """The cells to ask."""
         self._queue = Queue(
-            drafted(planned(), plan.spec.seed),
+            with_drafts(planned(), plan.spec.seed),
             self._build,
             plan.model.asked_per,
             waits=counts_remotely,
@@ -214,7 +214,7 @@ class _Engine:
         records = []
         for number, asked in enumerate(answers, 1):
             was_read = work.follows or work.resumed
-            cacheable = asked.probe.cut if was_read and isinstance(self._plan.model, Caching) else 0
+            cacheable = asked.probe.cut if was_read and isinstance(self._plan.model, HasPrefixCache) else 0
             record = self._recorder.record(work.document, asked, cacheable=cacheable)
             if work.follows and cacheable and isinstance(record.outcome, Completion):
                 self._limit.learn(cacheable, record.outcome.cached_tokens)
@@ -236,7 +236,7 @@ class _Engine:
 
     def _build(self, planned: PlannedDocument) -> Document:
         seed, fitter = self._plan.spec.seed, self._plan.fitter
-        return self._retrier.patiently(lambda: planned.document_or_failures(seed, fitter))
+        return self._retrier.retry_call(lambda: planned.document_or_failures(seed, fitter))
 
     def _no_server(self, record: Record) -> RunStopped:
         assert isinstance(record.outcome, Failure)

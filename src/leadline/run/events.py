@@ -167,7 +167,7 @@ class ModelRun:
 class ModelRunResult:
     """The run of a model, or the error that kept it from being measured."""
 
-    entrant: ModelRun
+    model_run: ModelRun
     run: Run | None = None
     error: LeadlineError | None = None
     step_errors: tuple[LeadlineError, ...] = ()
@@ -178,7 +178,7 @@ class ModelRunResult:
 
 @dataclass(frozen=True, slots=True)
 class ModelStarted:
-    entrant: ModelRun
+    model_run: ModelRun
 
 
 @dataclass(frozen=True, slots=True)

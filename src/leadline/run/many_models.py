@@ -43,62 +43,62 @@ ManyModelsListener = Callable[[ManyModelsEvent], None]
 
 
 def measure_all(
-    entrants: Sequence[ModelRun],
+    model_runs: Sequence[ModelRun],
     *,
     listen: ManyModelsListener = lambda event: None,
     keep_prompts: bool = False,
     check: CheckModel | None = None,
 ) -> list[ModelRunResult]:
     """One result for each model, in their order. Raises only when all of it was stopped or no cluster is there."""
-    for entrant in entrants:
-        check_steps(entrant.spec)
-    complete = {e.name: _completed(e, listen) for e in entrants if is_complete(e)}
-    missing = [e for e in entrants if e.name not in complete]
+    for model_run in model_runs:
+        check_steps(model_run.spec)
+    complete = {e.name: _completed(e, listen) for e in model_runs if is_complete(e)}
+    missing = [e for e in model_runs if e.name not in complete]
     for result in complete.values():
         listen(ModelEnded(result))
     with _capacity(missing) as (at_once, open_):
         pool = _ModelPool(missing, partial(_measure, open_=open_, keep_prompts=keep_prompts, check=check))
         found = {**complete, **pool.run(min(at_once, len(missing)), listen)}
-    return [found[e.name] for e in entrants]
+    return [found[e.name] for e in model_runs]
 
 
-def is_complete(entrant: ModelRun) -> bool:
+def is_complete(model_run: ModelRun) -> bool:
     """Whether the folder has all answers of the spec, so that the model need not be opened. Where the allowance is
     found, answers that were cut off may have to be asked again, unless the run has ended."""
     try:
-        manifest, (done, _) = read_manifest(entrant.folder), count_done(entrant.folder)
+        manifest, (done, _) = read_manifest(model_run.folder), count_done(model_run.folder)
     except StoreError:
         return False  # there is no run, or what is wrong with it is reported when it is opened
-    if manifest.digest != entrant.spec.digest or done != manifest.planned:
+    if manifest.digest != model_run.spec.digest or done != manifest.planned:
         return False
-    return entrant.spec.allowance != AUTO or any(session.ended for session in manifest.sessions[-1:])
+    return model_run.spec.allowance != AUTO or any(session.ended for session in manifest.sessions[-1:])
 
 
-def _completed(entrant: ModelRun, listen: ManyModelsListener) -> ModelRunResult:
+def _completed(model_run: ModelRun, listen: ManyModelsListener) -> ModelRunResult:
     """The result of a model that need not be opened. Steps after the run may be new."""
-    errors = take_steps(steps_of(entrant.spec), entrant.folder, entrant.spec, listen)
-    return ModelRunResult(entrant, load_run(entrant.folder), was_complete=True, step_errors=errors)
+    errors = take_steps(steps_of(model_run.spec), model_run.folder, model_run.spec, listen)
+    return ModelRunResult(model_run, load_run(model_run.folder), was_complete=True, step_errors=errors)
 
 
 def _measure(
-    entrant: ModelRun, listen: Listener, stop: Stop, *, open_: OpenModel, keep_prompts: bool, check: CheckModel | None
+    model_run: ModelRun, listen: Listener, stop: Stop, *, open_: OpenModel, keep_prompts: bool, check: CheckModel | None
 ) -> ModelRunResult:
-    name = "" if entrant.name == entrant.spec.model else entrant.name
+    name = "" if model_run.name == model_run.spec.model else model_run.name
     measured = measure_spec(
-        entrant.spec, entrant.folder, listen=listen, keep_prompts=keep_prompts, check=check, name=name,
+        model_run.spec, model_run.folder, listen=listen, keep_prompts=keep_prompts, check=check, name=name,
         open_model=open_, stop=stop,
     )  # fmt: skip
-    return ModelRunResult(entrant, measured.run, step_errors=measured.errors)
+    return ModelRunResult(model_run, measured.run, step_errors=measured.errors)
 
 
 @contextmanager
-def _capacity(entrants: Sequence[ModelRun]) -> Iterator[tuple[int, OpenModel]]:
+def _capacity(model_runs: Sequence[ModelRun]) -> Iterator[tuple[int, OpenModel]]:
     """How many models may run in parallel, and how each is opened.
 
     The GPUs of a Ray cluster are held until all models are done. Each model gets one of them, or an equal share where
     there are more GPUs than models. Without a cluster, and for served models, it is one model after another.
     """
-    replicated = [e for e in entrants if e.spec.limits.ray is not None and _in_process(e.spec)]
+    replicated = [e for e in model_runs if e.spec.limits.ray is not None and _in_process(e.spec)]
     if not replicated:
         yield 1, partial(_open, None)
         return
@@ -131,9 +131,9 @@ class _ModelPool:
     """Measures models in threads; the calling thread passes on their events and handles signals."""
 
     def __init__(
-        self, entrants: Sequence[ModelRun], measure: Callable[[ModelRun, Listener, Stop], ModelRunResult]
+        self, model_runs: Sequence[ModelRun], measure: Callable[[ModelRun, Listener, Stop], ModelRunResult]
     ) -> None:
-        self._waiting = deque(entrants)
+        self._waiting = deque(model_runs)
         self._measure = measure
         self._events: queue.SimpleQueue[ManyModelsEvent | None] = queue.SimpleQueue()
         """None: a thread has ended."""
@@ -154,7 +154,7 @@ class _ModelPool:
                         at_once -= 1
                         continue
                     if isinstance(event, ModelEnded):
-                        found[event.result.entrant.name] = event.result
+                        found[event.result.model_run.name] = event.result
                     listen(event)
             except BaseException as error:  # a second Ctrl-C, or an error of the listener
                 self._stop.because(error)
@@ -166,22 +166,22 @@ class _ModelPool:
     def _work(self) -> None:
         while not self._stop.is_set:
             try:
-                entrant = self._waiting.popleft()
+                model_run = self._waiting.popleft()
             except IndexError:
                 break
-            self._events.put(ModelStarted(entrant))
-            self._events.put(ModelEnded(self._result(entrant)))
+            self._events.put(ModelStarted(model_run))
+            self._events.put(ModelEnded(self._result(model_run)))
         self._events.put(None)
 
-    def _result(self, entrant: ModelRun) -> ModelRunResult:
+    def _result(self, model_run: ModelRun) -> ModelRunResult:
         try:
-            return self._measure(entrant, self._events.put, self._stop.inner())
+            return self._measure(model_run, self._events.put, self._stop.inner())
         except LeadlineError as error:
-            return ModelRunResult(entrant, error=error)
+            return ModelRunResult(model_run, error=error)
         except BaseException as error:  # code of a checkpoint may even exit, and the others must go on
-            wrapped = LeadlineError(f"{type(error).__name__}: {error}", where=entrant.name)
+            wrapped = LeadlineError(f"{type(error).__name__}: {error}", where=model_run.name)
             wrapped.__cause__ = error
-            return ModelRunResult(entrant, error=wrapped)
+            return ModelRunResult(model_run, error=wrapped)
 
 
 # --- submissions
@@ -191,7 +191,7 @@ def submission_entries(results: Sequence[ModelRunResult]) -> list[SubmissionEntr
     """The scores of every model, or the reason why it has none."""
     found = []
     for result in results:
-        name, model, folder = result.entrant.name, result.entrant.spec.model, result.entrant.folder
+        name, model, folder = result.model_run.name, result.model_run.spec.model, result.model_run.folder
         if result.error is None:
             found.append(submission_entry(name, model, folder))
         else:

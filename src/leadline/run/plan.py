@@ -20,7 +20,7 @@ import msgspec
 
 from leadline.core import registry
 from leadline.core.contracts import (
-    Caching,
+    HasPrefixCache,
     LogprobModel,
     Model,
     ModelCard,
@@ -90,7 +90,7 @@ class Plan:
         return tuple(
             (title, length, depth)
             for title, task in self.tasks.items()
-            if task.in_means
+            if task.is_aggregated
             for length in self.spec.lengths
             for depth in depths_of(self.spec, task)
         )
@@ -101,7 +101,11 @@ class Plan:
 
     def document_limit(self) -> DocumentLimit:
         """How many documents may be asked at once; the server is asked what its cache holds where that matters."""
-        if self.spec.reading == "fresh" or self.model.asked_per != "probe" or not isinstance(self.model, Caching):
+        if (
+            self.spec.reading == "fresh"
+            or self.model.asked_per != "probe"
+            or not isinstance(self.model, HasPrefixCache)
+        ):
             return DocumentLimit.none()
         return DocumentLimit(self.model.prefix_cache)
 
@@ -195,8 +199,8 @@ def _make_fitter(spec: Spec, tasks: Mapping[str, Task], model: Model) -> Fitter:
             logprob_model(model, title)
     plain = model.plain if isinstance(model, LogprobModel) else None
     chat = model.frame.form == "chat"
-    untemplated = model.frame if not chat else plain if model.asked_per == "document" else None
-    fitter = Fitter(model.tokenizer, model.frame, plain, untemplated)
+    raw_frame = model.frame if not chat else plain if model.asked_per == "document" else None
+    fitter = Fitter(model.tokenizer, model.frame, plain, raw_frame)
     fitter.share_text(spec.depths)
     return fitter
 
@@ -331,9 +335,9 @@ def _build_first(
         built[title] = []
         for row in _first_and_last_rows(spec, title, task):
             try:
-                built[title].append(patient.patiently(partial(task.document, row, seed=spec.seed, fitter=fitter)))
+                built[title].append(patient.retry_call(partial(task.document, row, seed=spec.seed, fitter=fitter)))
             except LengthError as error:
-                error = patient.patiently(partial(with_possible_length, error, spec, title, task, fitter))
+                error = patient.retry_call(partial(with_possible_length, error, spec, title, task, fitter))
                 first_error = first_error or error
                 built[title].append(fitter.unbuilt(task.write(row, seed=spec.seed), error))
                 notes.append(f"{title} at {row[-1].length:,} tokens will fail: {error.what}; {error.fix}")

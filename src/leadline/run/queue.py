@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from leadline.core.contracts import AskedPer, PrefixCache
+from leadline.core.contracts import BatchUnit, PrefixCache
 from leadline.core.format import format_count
 from leadline.core.types import Document, Probe
 from leadline.run.documents import PlannedDocument
@@ -65,7 +65,7 @@ class Queue:
         self,
         planned: Iterator[PlannedDocument],
         build: Callable[[PlannedDocument], Document],
-        asked_per: AskedPer,
+        asked_per: BatchUnit,
         *,
         waits: bool = False,
         limit: DocumentLimit | None = None,

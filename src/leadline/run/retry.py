@@ -91,7 +91,7 @@ class Retrier:
             if wait is None or self._wait(wait, self._reason(reply)):
                 return reply
 
-    def patiently(self, make: Callable[[], T]) -> T:
+    def retry_call(self, make: Callable[[], T]) -> T:
         """Calls `make` again while the server that it needs is away, as often as a sample is asked. Raises the last
         error, and does so at once when the run stops."""
         attempts = Attempts(self._backoff)

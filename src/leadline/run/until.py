@@ -139,13 +139,13 @@ def _ask_in_rounds(
 
 
 def _counted(made: Plan, records: Iterable[Record]) -> Iterator[Record]:
-    return (record for record in records if made.tasks[record.cell.task].in_means)
+    return (record for record in records if made.tasks[record.cell.task].is_aggregated)
 
 
 def _companion_cells(made: Plan, cells: Sequence[Cell]) -> Iterator[Cell]:
     """The same lengths, depths and samples of the tasks that no rule looks at."""
     for title, task in made.tasks.items():
-        if not task.in_means:
+        if not task.is_aggregated:
             depths = depths_of(made.spec, task)
             found = ((c.length, d, c.sample) for c in cells for d in ((c.depth,) if c.depth in depths else depths))
             yield from (Cell(title, *place) for place in dict.fromkeys(found))
@@ -179,4 +179,4 @@ def _look_of(until: Until, design: Design, base: Path | None, gate: str) -> Look
     assert base is not None  # checked in StoppingRule.of
     old, clauses = load_run(base), parse_gate(gate)
     refuse_unmeasured(base, old.totals)
-    return lambda data: until_verdict(data, old.table.as_asked, design, clauses, confidence=until.number)
+    return lambda data: until_verdict(data, old.table.requested, design, clauses, confidence=until.number)

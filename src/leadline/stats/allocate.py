@@ -25,7 +25,7 @@ from leadline.stats.observations import CELL, Observations
 from leadline.stats.sequential import (
     LengthStatus,
     beta_binomial_sequence,
-    hopeless,
+    is_futile,
     next_length,
     rounds_by_length,
     rounds_to_settle,
@@ -171,7 +171,7 @@ def until_effective(
     asked = {length: _asked(data, design, length) for length in lengths}
     capped = [
         min(asked[s.length].values()) >= design.cap
-        or (s.rounds > 0 and bool(hopeless(s.mean, s.scatter, s.rounds, s.line, design.cap, confidence)))
+        or (s.rounds > 0 and bool(is_futile(s.mean, s.scatter, s.rounds, s.line, design.cap, confidence)))
         for s in found
     ]
     cost = [design.round_cost(s.length) * rounds_left(s, design.cap, confidence) for s in found]

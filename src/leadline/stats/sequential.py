@@ -37,7 +37,7 @@ BURN_IN_SHARED = 24
 ASSUMED_CORRELATION = 1 / 3
 """Of the answers of a document before any is seen: the mean of the prior of `leadline.stats.intervals`."""
 
-PRETENDED = 2.5
+PRIOR_WEIGHT = 2.5
 """How much scatter is assumed before any is seen, as a sum of yes/no variances: ten fair coins' worth."""
 EXACT_SHARE = 0.2
 """The part of the allowed error that the exact sequence gets; it decides the clear cases."""
@@ -277,7 +277,7 @@ def rounds_to_settle(status: LengthStatus, confidence: float = 0.95) -> int | No
     return None
 
 
-def hopeless(
+def is_futile(
     mean: FloatArray | float,
     scatter: FloatArray | float,
     n: FloatArray | float,
@@ -308,7 +308,7 @@ def scatter_of(totals: FloatArray, squares: FloatArray, n: IntArray, prompts: fl
     then a round is a coin and not yet a mean.
     """
     coin = line * (1 - line) if line is not None and 0 < line < 1 else 0.25
-    pretended, prior = max(1.0, PRETENDED / (coin * prompts)), coin / prompts
+    pretended, prior = max(1.0, PRIOR_WEIGHT / (coin * prompts)), coin / prompts
     spread = np.maximum(squares - totals**2 / n, 0.0)
     return np.asarray(np.sqrt((spread + pretended * prior) / (n + pretended - 1)))
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from leadline.core.contracts import Origin, Task
+from leadline.core.contracts import Task, TextOrigin
 from leadline.core.drafts import Draft, DraftQuestion
 from leadline.core.errors import SourceError, UsageError
 from leadline.core.seeds import digest_bytes
@@ -38,7 +38,7 @@ class Prompts(Task):
     def has_depth(self) -> bool:
         return False
 
-    def sources(self) -> Sequence[Origin]:
+    def sources(self) -> Sequence[TextOrigin]:
         if not self.files:
             raise SourceError(
                 "no prompts are given", where="prompts", fix="leadline run --prompts validation.jsonl --model M"
@@ -76,7 +76,7 @@ class Prompts(Task):
 
 @dataclass(frozen=True)
 class PromptFile:
-    """A file of prompts, read one prompt at a time. Also an Origin."""
+    """A file of prompts, read one prompt at a time. Also an TextOrigin."""
 
     path: Path
 

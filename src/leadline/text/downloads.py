@@ -24,7 +24,7 @@ from typing import Literal
 import msgspec
 
 from leadline.core.errors import LockedError, ServerError, SourceError, UnknownName
-from leadline.core.files import cache_folder, exclusive, expand_path, say_damaged
+from leadline.core.files import cache_folder, exclusive, expand_path, warn_damaged
 
 CHUNK_BYTES = 1 << 18
 TIMEOUT_SECONDS = 60.0
@@ -156,7 +156,7 @@ def fetch(download: Download, folder: Path, *, progress: DownloadProgress, again
     expected = download.pinned or set(filter(None, [locked.get("sha256")]))
     url, sha256 = locked.get("url", ""), sha256_of(target) if target.is_file() and not again else ""
     if sha256 and expected and sha256 not in expected:
-        say_damaged(target, "its SHA-256 is not the one expected")
+        warn_damaged(target, "its SHA-256 is not the one expected")
         sha256 = ""
     fetched = not sha256
     if fetched:

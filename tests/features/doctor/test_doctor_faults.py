@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from leadline.features.doctor.checks import CHECKS, examine
-from leadline.features.doctor.findings import Checkup
+from leadline.features.doctor.findings import CheckReport
 from support.fake_kinds import TEMPLATE, Kind
 from support.openai_documents import open_model
 from support.reading_server import SYSTEM, Planted, ReadingServer
@@ -88,7 +88,9 @@ OTHER_FORMS: list[tuple[str, Kind, dict[str, Any]]] = [
 FAITHFUL = Planted()
 
 
-def checked(planted: Planted = FAITHFUL, kind: Kind = "vllm", *, only: tuple[str, ...] = (), **options: Any) -> Checkup:
+def checked(
+    planted: Planted = FAITHFUL, kind: Kind = "vllm", *, only: tuple[str, ...] = (), **options: Any
+) -> CheckReport:
     if kind == "plain":
         options["window"] = WINDOW
     with ReadingServer(planted, kind=kind, window=WINDOW) as server:
@@ -99,7 +101,7 @@ def checked(planted: Planted = FAITHFUL, kind: Kind = "vllm", *, only: tuple[str
             model.close()
 
 
-def ids(found: Checkup) -> set[str]:
+def ids(found: CheckReport) -> set[str]:
     return {result.check for result in found.findings}
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from leadline.core.registry import ModelName, provider
 from leadline.features.doctor.checks import examine
-from leadline.features.doctor.findings import Checkup
+from leadline.features.doctor.findings import CheckReport
 from leadline.models.hf.smollm2 import fetch_gguf
 
 pytestmark = pytest.mark.real
@@ -21,13 +21,13 @@ QUICK = ("tokenizer", "receipts", "template", "prefix", "max_tokens", "reasoning
 """All eighteen take many minutes on two cores: they are made with LEADLINE_SLOW=1."""
 
 
-def checked(model: str) -> Checkup:
+def checked(model: str) -> CheckReport:
     name = ModelName.parse(model)
     only = () if os.environ.get("LEADLINE_SLOW") else QUICK
     return examine(provider(name).open(name.name), longest=1024, only=only)
 
 
-def assert_clean(found: Checkup) -> None:
+def assert_clean(found: CheckReport) -> None:
     assert not found.findings, [(r.check, r.evidence) for r in found.findings]
     skipped = {r.check: r.evidence for r in found.results if r.status == "not_made"}
     assert not skipped.keys() - {"prefix_cache", "max_tokens"}, skipped

@@ -185,7 +185,7 @@ def test_published_messages_are_sent_as_they_are(published: Path, family: str) -
     template = TEMPLATES.get(family)
     fitter = Fitter(WhitespaceTokenizer(), template.frame() if template else completion_frame())
     task = registry.task(TaskSpec(name="mrcr_dataset", options={"data": str(published)}))
-    assert task.most_samples() == 4
+    assert task.max_samples() == 4
     for sample in range(4):
         document = task.document([Cell("mrcr_dataset", 4096, None, sample)], seed=0, fitter=fitter)
         [probe] = document.probes

@@ -206,11 +206,11 @@ def test_labels_made_elsewhere_give_the_published_table(say: Say, tmp_path: Path
     assert code == 0
     found = json.loads(out)
     assert round(found["agreement"]["krippendorff"]["value"], 3) == 0.457
-    gemini = found["beside_truth"]["prompted_gemini-1.5-pro"]
+    gemini = found["rater_quality"]["prompted_gemini-1.5-pro"]
     assert [round(gemini[k]["value"], 3) for k in ("raw", "cohen", "quadratic")] == [0.703, 0.548, 0.747]
     assert round(100 * gemini["bias"], 1) == 4.1
     human = sum(data.human) / len(data.human)
-    naive = [values["naive"] for values in found["beside_truth"].values()]
+    naive = [values["naive"] for values in found["rater_quality"].values()]
     assert not any(values["low"] <= human <= values["high"] for values in naive)
     assert median(values["mean"] for values in naive) > human + 0.05
 

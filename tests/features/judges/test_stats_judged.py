@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from leadline.features.judges.agreement import agreement
-from leadline.features.judges.correction import beside_truth, corrected_mean, rogan_gladen, trend
+from leadline.features.judges.correction import corrected_mean, rater_quality, rogan_gladen, trend
 from leadline.stats.intervals import mean_interval
 from support.summhay import ARCHIVE, Summhay, read_summhay
 
@@ -46,7 +46,7 @@ def test_the_published_table_of_judges_is_reproduced(
 ) -> None:
     prompted = [values for name, values in summhay.judges.items() if name.startswith("prompted")]
     values = [median(row) for row in zip(*prompted, strict=True)] if judge == "median" else summhay.judges[judge]
-    found = beside_truth(values, summhay.human, summhay.summaries, resamples=2)
+    found = rater_quality(values, summhay.human, summhay.summaries, resamples=2)
     assert found.agreement.cohen is not None
     assert found.agreement.quadratic is not None
     assert found.naive is not None

@@ -145,7 +145,7 @@ def test_a_data_set_is_read_from_an_archive_a_folder_or_a_file(folder: Path, tmp
         (archive, "e", 1),
     ):
         options = {"dataset": "hotpotqa", "data": str(place), "edition": edition}
-        assert registry.task(TaskSpec(name="longbench_dataset", options=options)).most_samples() == count
+        assert registry.task(TaskSpec(name="longbench_dataset", options=options)).max_samples() == count
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def values(found: Certification) -> dict[str, Any]:
         "base": str(found.base.folder),
         "candidate": str(found.candidate.folder),
         "samples_a_cell": found.samples,
-        "most_samples_a_cell": found.most_samples,
+        "most_samples_a_cell": found.max_samples,
         "alpha_of_this_look": found.decision.alpha,
         "blamed": [d.name for d in found.decision.blamed],
         "figures": {figure.name: asdict(figure) for figure in figures(found)},

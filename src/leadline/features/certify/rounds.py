@@ -74,7 +74,7 @@ class Certification:
     decision: Decision
     samples: int
     """Samples a cell at the deciding look."""
-    most_samples: int
+    max_samples: int
     self_flips: tuple[SelfFlips, ...]
     warnings: tuple[str, ...]
 
@@ -188,7 +188,7 @@ def _ask_again(side: Side, plan: Plan, upto: int, listening: Listening) -> list[
 
 
 def _cells(plan: Plan) -> list[Cell]:
-    return [cell for cell in cells_of(plan.spec, plan.tasks) if plan.tasks[cell.task].in_means]
+    return [cell for cell in cells_of(plan.spec, plan.tasks) if plan.tasks[cell.task].is_aggregated]
 
 
 def _first_samples(pairs: Pairs, upto: int) -> Pairs:

@@ -11,9 +11,9 @@ from leadline.core.errors import LeadlineError, ServerAway, UnknownName
 from leadline.core.secrets import redact
 from leadline.features.doctor import counting, generating, reading, serving, templates
 from leadline.features.doctor.examiner import CannotCheck, Examiner
-from leadline.features.doctor.findings import CheckResult, Checkup, Finding, NotMade, Ok
+from leadline.features.doctor.findings import CheckReport, CheckResult, Finding, Ok, Skipped
 
-Found = Ok | Finding | NotMade
+Found = Ok | Finding | Skipped
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def examine(
     longest: int | None = None,
     seed: int | None = None,
     progress: Progress = lambda number, count, title: None,
-) -> Checkup:
+) -> CheckReport:
     """Makes the checks on an open model. Raises ServerAway if it does not answer."""
     began = time.monotonic()
     examiner = Examiner(model, longest=longest, cheap=cheap, seed=seed)
@@ -109,7 +109,7 @@ def examine(
     checks = choose_checks(only, cheap=cheap)
     results = tuple(_make(check, examiner, progress, number, len(checks)) for number, check in enumerate(checks, 1))
     server = examiner.server
-    return Checkup(
+    return CheckReport(
         model=redact(model.card.name),
         server="" if server is None else redact(f"{server.server.kind} {server.server.version}".strip()),
         window=model.card.window,
@@ -127,13 +127,13 @@ def _make(check: Check, examiner: Examiner, progress: Progress, number: int, cou
     try:
         found = check.make(examiner)
     except CannotCheck as why:
-        found = NotMade(str(why))
+        found = Skipped(str(why))
     except ServerAway:
         raise
     except LeadlineError as error:  # a document that cannot be made, an endpoint that fails
-        found = NotMade(error.what)
+        found = Skipped(error.what)
     except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
-        found = NotMade(f"the server's reply cannot be read ({type(error).__name__}: {str(error)[:200]})")
+        found = Skipped(f"the server's reply cannot be read ({type(error).__name__}: {str(error)[:200]})")
     return CheckResult.of(
         check.id,
         check.title,

@@ -16,7 +16,7 @@ from leadline.core.contracts import Model
 from leadline.core.format import format_count, format_duration, format_length, sanitise
 from leadline.core.spec import make_spec, parse_length
 from leadline.features.doctor.checks import CHECKS, choose_checks, examine
-from leadline.features.doctor.findings import CheckStatus, Checkup
+from leadline.features.doctor.findings import CheckReport, CheckStatus
 from leadline.report.text_table import grid_of
 from leadline.run.events import reporting_waits
 from leadline.run.plan import open_model, refuse_secrets
@@ -99,7 +99,7 @@ RESULTS: dict[CheckStatus, tuple[str, str]] = {
 """How a result is written, and in which colour."""
 
 
-def _show(checkup: Checkup, console: Console) -> None:
+def _show(checkup: CheckReport, console: Console) -> None:
     """A table of all checks, every finding with its effect and fix, and how many there were."""
     window = f", claimed window {format_length(checkup.window)}" if checkup.window else ""
     server = f" on {checkup.server}" if checkup.server else " in this process"
@@ -126,7 +126,7 @@ def _show(checkup: Checkup, console: Console) -> None:
     console.print(Text(_counts(checkup)), soft_wrap=True)
 
 
-def _counts(checkup: Checkup) -> str:
+def _counts(checkup: CheckReport) -> str:
     """`2 findings; 15 checks fine, 1 not made; 123 requests, 45,678 prompt tokens, 12 s`."""
     fine = sum(result.status == "ok" for result in checkup.results)
     skipped = sum(result.status == "not_made" for result in checkup.results)

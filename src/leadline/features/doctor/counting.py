@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from leadline.core.format import format_list
 from leadline.features.doctor.examiner import CheckReply, Examiner
-from leadline.features.doctor.findings import Finding, NotMade, Ok
+from leadline.features.doctor.findings import Finding, Ok, Skipped
 from leadline.features.doctor.texts import ALLOWANCE, COUNTED, LONG_ANSWERS, REWRITABLE, plant
 from leadline.models.openai.template import ALLOWED_DIFFERENCE
 from leadline.models.openai.tokenizer import ServerTokenizer
@@ -134,7 +134,7 @@ def _show(found: Sequence[TextCount]) -> str:
 # --- tokenizer, receipts
 
 
-def check_tokenizer(examiner: Examiner) -> Ok | Finding | NotMade:
+def check_tokenizer(examiner: Examiner) -> Ok | Finding | Skipped:
     fix = "give tokenizer=FOLDER with this model's tokenizer.json; the server may also have loaded another model"
     found, seen = examiner.once(counts), examiner.once(pattern)
     if seen.tokenizes_differently:
@@ -142,7 +142,7 @@ def check_tokenizer(examiner: Examiner) -> Ok | Finding | NotMade:
         counted = f"{one.name} has {one.ours} tokens here and {one.tokenized} in the server's /tokenize"
         return Finding(counted, fix)
     if not seen.given or seen.constant:
-        return NotMade(NO_COUNTS if not seen.given else "the server's token counts are placeholders")
+        return Skipped(NO_COUNTS if not seen.given else "the server's token counts are placeholders")
     if seen.odd:
         odd = [c for c in found if c.name in (found[0].name, *seen.odd)]
         where = "ours" if found[0].tokenized is None else "that of its own /tokenize"
@@ -150,11 +150,11 @@ def check_tokenizer(examiner: Examiner) -> Ok | Finding | NotMade:
     return Ok(f"{len(found)} kinds of text have the same number of tokens here and there")
 
 
-def check_receipts(examiner: Examiner) -> Ok | Finding | NotMade:
+def check_receipts(examiner: Examiner) -> Ok | Finding | Skipped:
     fix = "do not trust prompt_tokens of this server: ask the operator, or bypass the gateway; lengths are ours"
     found, seen = examiner.once(counts), examiner.once(pattern)
     if not seen.given:
-        return NotMade(NO_COUNTS)
+        return Skipped(NO_COUNTS)
     if seen.constant:
         return Finding(f"texts of {found[0].expected:,} and {found[1].expected:,} tokens are both counted as "
                        f"{found[0].receipt:,}", fix)  # fmt: skip
@@ -202,7 +202,7 @@ def rewritten_texts(examiner: Examiner) -> str:
 # --- prefix cache
 
 
-def check_prefix_cache(examiner: Examiner) -> Ok | Finding | NotMade:
+def check_prefix_cache(examiner: Examiner) -> Ok | Finding | Skipped:
     """A text that was never sent, then the same text with another question."""
     server = examiner.need_server()
     said = server.prefix_cache
@@ -232,7 +232,7 @@ def check_prefix_cache(examiner: Examiner) -> Ok | Finding | NotMade:
         ratio = min(second.seconds / first.seconds for first, second in pairs)
         if ratio < FASTER and min(first.seconds for first, _ in pairs) > SLOW_SECONDS:
             return Ok(f"a repeated beginning of {length:,} tokens takes {100 * ratio:.0f} % of the time (not counted)")
-        return NotMade("the server does not report cached tokens (vLLM needs --enable-prompt-tokens-details, SGLang "
+        return Skipped("the server does not report cached tokens (vLLM needs --enable-prompt-tokens-details, SGLang "
                        "--enable-cache-report), and the times of so short a text do not show it")  # fmt: skip
     return Finding(
         f"of a repeated beginning of {length:,} tokens {max(t or 0 for t in hits):,} came from the cache", fix

@@ -1,8 +1,8 @@
 """What a check of a model or its server found. `leadline doctor` and the start of a run make these; reports show them.
 
-Ok, Finding, NotMade   what one check found out
+Ok, Finding, Skipped   what one check found out
 CheckResult            the same with the name of the check and what the finding does to results
-Checkup                the results of all checks of one model
+CheckReport                the results of all checks of one model
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Finding(msgspec.Struct, frozen=True):
     fix: str
 
 
-class NotMade(msgspec.Struct, frozen=True):
+class Skipped(msgspec.Struct, frozen=True):
     """The check cannot be made on this model or server, and why."""
 
     evidence: str
@@ -54,9 +54,9 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(
-        cls, check: str, title: str, effect: str, found: Ok | Finding | NotMade, *, requests: int, seconds: float
+        cls, check: str, title: str, effect: str, found: Ok | Finding | Skipped, *, requests: int, seconds: float
     ) -> CheckResult:
-        status: CheckStatus = "ok" if isinstance(found, Ok) else "not_made" if isinstance(found, NotMade) else "finding"
+        status: CheckStatus = "ok" if isinstance(found, Ok) else "not_made" if isinstance(found, Skipped) else "finding"
         return cls(
             check=check,
             title=title,
@@ -69,7 +69,7 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Checkup(msgspec.Struct, frozen=True, kw_only=True):
+class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     """All checks of one model."""
 
     model: str

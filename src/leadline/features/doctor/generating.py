@@ -21,7 +21,7 @@ from leadline.features.doctor.examiner import (
     is_unstable,
     logprob_differences,
 )
-from leadline.features.doctor.findings import Finding, NotMade, Ok
+from leadline.features.doctor.findings import Finding, Ok, Skipped
 from leadline.features.doctor.texts import (
     CONTINUED,
     COPY,
@@ -60,17 +60,17 @@ IGNORE_END = ("vllm", "sglang", "llamacpp")
 # --- answer prefix
 
 
-def check_prefix(examiner: Examiner) -> Ok | Finding | NotMade:
+def check_prefix(examiner: Examiner) -> Ok | Finding | Skipped:
     server = examiner.need_server()
     if not server.frame.prefill or server.frame.form != "chat":
         form = "completions continue their text" if server.frame.form != "chat" else "it ends the user's turn"
-        return NotMade(f"the answer prefix is not prefilled on this server: {form}")
+        return Skipped(f"the answer prefix is not prefilled on this server: {form}")
     fix = "add prefill=no to the model's options: the prefix then ends the question"
     continued, missing, counted, shown = 0, 0, 0, ""
     for text, prefix, going_on in CONTINUED:
         said = examiner.ask(text, prefix, max_tokens=8)
         if said.thinks or (said.is_cut_off and not said.text) or (not examiner.cheap and examiner.once(thought).thinks):
-            return NotMade("the model thinks before it answers: a prefix would skip the thinking; use prefill=no")
+            return Skipped("the model thinks before it answers: a prefix would skip the thinking; use prefill=no")
         goes_on = said.text.lstrip(" ,\n").startswith(going_on)
         continued += goes_on
         shown = shown if goes_on else f"{prefix!r} is followed by {said.text[:40]!r}"
@@ -95,7 +95,7 @@ def long_answers(examiner: Examiner) -> dict[str, CheckReply]:
     return {name: examiner.ask(text, max_tokens=LONG_OUTPUT) for name, text in LONG_ANSWERS.items()}
 
 
-def check_early_stop(examiner: Examiner) -> Ok | Finding | NotMade:
+def check_early_stop(examiner: Examiner) -> Ok | Finding | Skipped:
     examiner.need_server()
     fix = "remove default stop strings and limits from the server or gateway; answers would be cut and graded as wrong"
     answers = examiner.once(long_answers)
@@ -130,7 +130,7 @@ def _stop_string(examiner: Examiner) -> str | None:
     return ends[0] if ends[0] == ends[1] else ""
 
 
-def check_max_tokens(examiner: Examiner) -> Ok | Finding | NotMade:
+def check_max_tokens(examiner: Examiner) -> Ok | Finding | Skipped:
     server = examiner.need_server()
     fix = "raise the server's or gateway's limit of output tokens; thinking models and long answers are cut off"
     answers = [*examiner.once(long_answers).values()]
@@ -144,7 +144,7 @@ def check_max_tokens(examiner: Examiner) -> Ok | Finding | NotMade:
             return Finding(f"of {LONG_OUTPUT} tokens asked for, an answer has {had} and finish_reason 'length'", fix)
     if any(said.is_cut_off for said in answers):
         return Ok(f"answers have all {LONG_OUTPUT} tokens that were allowed")
-    return NotMade(f"no answer was long enough to reach {LONG_OUTPUT} tokens")
+    return Skipped(f"no answer was long enough to reach {LONG_OUTPUT} tokens")
 
 
 # --- thinking
@@ -154,7 +154,7 @@ def thought(examiner: Examiner) -> CheckReply:
     return examiner.ask(THINK, max_tokens=LONG_OUTPUT)
 
 
-def check_reasoning_parser(examiner: Examiner) -> Ok | Finding | NotMade:
+def check_reasoning_parser(examiner: Examiner) -> Ok | Finding | Skipped:
     examiner.need_server()
     if not examiner.cheap:
         examiner.once(thought)
@@ -175,7 +175,7 @@ def short_answer(examiner: Examiner) -> CheckReply:
     return examiner.ask(f"{PROSE}\n\n{SHORT_QUESTION} Answer with one word.", max_tokens=room)
 
 
-def check_thinking_budget(examiner: Examiner) -> Ok | Finding | NotMade:
+def check_thinking_budget(examiner: Examiner) -> Ok | Finding | Skipped:
     server = examiner.need_server()
     said = examiner.once(short_answer)
     completion = said.completion
@@ -269,7 +269,7 @@ def _samples_always(found: Repetition) -> bool:
     return found.flips >= share * found.repeats or (found.not_greedy > 0 and found.flips > 0)
 
 
-def check_temperature(examiner: Examiner) -> Ok | Finding | NotMade:
+def check_temperature(examiner: Examiner) -> Ok | Finding | Skipped:
     server = examiner.need_server()
     refused = next((note for note in server.card.notes if "accepts no temperature" in note), "")
     if refused:
@@ -290,13 +290,13 @@ def check_temperature(examiner: Examiner) -> Ok | Finding | NotMade:
     return Ok(f"temperature 1.5 gives {len(texts)} answers in {SAMPLES}")
 
 
-def check_determinism(examiner: Examiner) -> Ok | Finding | NotMade:
+def check_determinism(examiner: Examiner) -> Ok | Finding | Skipped:
     found = examiner.once(repetition)
     rate = f"{found.flips} of {found.repeats} repeated answers differ at temperature 0"
     low, high = examiner.numbers["flip_rate_low"] or 0.0, examiner.numbers["flip_rate_high"] or 0.0
     rate += f" (flip rate {100 * found.flips / found.repeats:.0f} %, {100 * low:.0f} to {100 * high:.0f})"
     if examiner.server is not None and _samples_always(found):
-        return NotMade("answers are sampled at temperature 0; see the temperature")
+        return Skipped("answers are sampled at temperature 0; see the temperature")
     if found.clear:
         return Finding(
             f"{rate}: {found.shown}",
@@ -307,7 +307,7 @@ def check_determinism(examiner: Examiner) -> Ok | Finding | NotMade:
     return Ok(rate + tied)
 
 
-def check_logprobs(examiner: Examiner) -> Ok | Finding | NotMade:
+def check_logprobs(examiner: Examiner) -> Ok | Finding | Skipped:
     """Log-probabilities of one text, before and after another, and at the same time as others."""
     fix = "switch prefix caching off for log-probability tasks, send --workers 1, or measure in process with hf:"
     apart: float | None

@@ -18,7 +18,7 @@ from leadline.core.format import format_list
 from leadline.core.records import Failure, Receipt
 from leadline.features.doctor.counting import CountPattern, pattern
 from leadline.features.doctor.examiner import CannotCheck, CheckReply, Examiner, logprob_difference
-from leadline.features.doctor.findings import Finding, NotMade, Ok
+from leadline.features.doctor.findings import Finding, Ok, Skipped
 from leadline.features.doctor.texts import ALLOWANCE, PLACES, DoorCodes, other_value, plant, short_length
 from leadline.results.server_advice import context_flags
 
@@ -252,7 +252,7 @@ def _differs(one: CheckReply, again: CheckReply, other: CheckReply) -> tuple[boo
 # --- the checks
 
 
-def check_truncation(examiner: Examiner) -> Ok | Finding | NotMade:
+def check_truncation(examiner: Examiner) -> Ok | Finding | Skipped:
     found, able = examiner.once(long_reading), examiner.once(reads_short_text)
     if examiner.server is None:
         seen = len(PLACES) - len(found.unsure)
@@ -304,7 +304,7 @@ def _read_whole(examiner: Examiner, found: LongReading) -> int:
     return low
 
 
-def check_window(examiner: Examiner) -> Ok | Finding | NotMade:
+def check_window(examiner: Examiner) -> Ok | Finding | Skipped:
     found, seen = examiner.once(accepted), _pattern(examiner)
     added = seen.addition if seen.is_true else 0
     nearly = found.claimed is not None and found.length >= (1 - 2 * SLACK) * (found.claimed - max(0, added))
@@ -313,7 +313,7 @@ def check_window(examiner: Examiner) -> Ok | Finding | NotMade:
             f"about {found.length:,} of the claimed {found.claimed:,} tokens are accepted beside what the server adds"
         )
     if found.refusal is not None and (seen.odd or seen.tokenizes_differently):
-        return NotMade("the tokenizer is not the server's, so the length of a prompt is not known")
+        return Skipped("the tokenizer is not the server's, so the length of a prompt is not known")
     if found.refusal is not None:
         examiner.numbers["accepted_tokens"] = found.length
         claim = f"{found.claimed:,} tokens are claimed" if found.claimed else "no window is claimed"
@@ -325,7 +325,7 @@ def check_window(examiner: Examiner) -> Ok | Finding | NotMade:
     if examiner.server is None and found.claimed is None:
         return Ok(f"in process no length is refused; {found.length:,} tokens were read")
     if found.claimed is None:
-        return NotMade(f"no window is claimed; {found.length:,} tokens are accepted. Give window= to check one")
+        return Skipped(f"no window is claimed; {found.length:,} tokens are accepted. Give window= to check one")
     if found.length < found.claimed:
         return Ok(f"{found.length:,} of the claimed {found.claimed:,} tokens are accepted; --longest checks more")
     return Ok(f"a prompt of all {found.claimed:,} claimed tokens is accepted")

@@ -11,7 +11,7 @@ from leadline.core.errors import ServerAway
 from leadline.core.records import Failure
 from leadline.features.doctor.counting import rewritten_texts
 from leadline.features.doctor.examiner import CheckReply, Examiner
-from leadline.features.doctor.findings import Finding, NotMade, Ok
+from leadline.features.doctor.findings import Finding, Ok, Skipped
 from leadline.features.doctor.reading import ask_place, is_found
 from leadline.features.doctor.texts import PLACES, other_value, plant, short_length
 
@@ -50,7 +50,7 @@ def require_answer(examiner: Examiner) -> None:
         )
 
 
-def check_rate_limit(examiner: Examiner) -> Ok | Finding | NotMade:
+def check_rate_limit(examiner: Examiner) -> Ok | Finding | Skipped:
     examiner.need_server()
     answered, fewer = "", "fewer --workers"
     limits = [f"{name}: {examiner.headers[name]}" for name in LIMIT_HEADERS if name in examiner.headers]
@@ -73,18 +73,18 @@ def check_rate_limit(examiner: Examiner) -> Ok | Finding | NotMade:
             f"run with {fewer}; a run waits for the limit, up to --rate-limit-wait",
         )
     if examiner.cheap:
-        return NotMade("only made by `leadline doctor`")
+        return Skipped("only made by `leadline doctor`")
     return Ok("; ".join([answered, *limits]))
 
 
-def _lost_requests(lost: Sequence[Failure], answered: int) -> Finding | NotMade:
+def _lost_requests(lost: Sequence[Failure], answered: int) -> Finding | Skipped:
     what = f"{len(lost)} of {BURST} requests at once got no answer ({lost[0].why}: {lost[0].message[:120]})"
     if not answered:
-        return NotMade(what)
+        return Skipped(what)
     return Finding(what, f"run with --workers {max(1, answered // 2)}, or look for the limit of connections on the way")
 
 
-def check_model_name(examiner: Examiner) -> Ok | Finding | NotMade:
+def check_model_name(examiner: Examiner) -> Ok | Finding | Skipped:
     server = examiner.need_server()
     asked = server.server.model
     fix = "name the model that the server has, and ask the operator of a router to keep to one model"
@@ -97,7 +97,7 @@ def check_model_name(examiner: Examiner) -> Ok | Finding | NotMade:
         return Finding(f"replies come from different models or configurations: {served}", fix)
     named = next(iter(examiner.served_by), ("", ""))[0]
     if not named:
-        return NotMade("the replies do not name a model")
+        return Skipped("the replies do not name a model")
     if not is_same_model(asked, named):
         return Finding(f"{asked!r} was asked for and {named!r} answers", fix)
     if unlisted:
@@ -116,7 +116,7 @@ def is_same_model(asked: str, named: str) -> bool:
 # --- a gateway that changes texts
 
 
-def check_rewriting(examiner: Examiner) -> Ok | Finding | NotMade:
+def check_rewriting(examiner: Examiner) -> Ok | Finding | Skipped:
     """A gateway that changes texts on their way, in either direction, or answers from a store of old replies."""
     examiner.need_server()
     fix = "ask the server without the gateway, or switch its cleaning, masking and caching of replies off"

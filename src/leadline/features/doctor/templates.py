@@ -20,7 +20,7 @@ from leadline.features.doctor.examiner import (
     Examiner,
     logprob_difference,
 )
-from leadline.features.doctor.findings import Finding, NotMade, Ok
+from leadline.features.doctor.findings import Finding, Ok, Skipped
 from leadline.features.doctor.texts import LEAKS, PROSE
 
 SMALL_ADDITION = 8
@@ -73,7 +73,7 @@ def _template_differs(examiner: Examiner) -> TemplateComparison | None:
         return None
 
 
-def check_template(examiner: Examiner) -> Ok | Finding | NotMade:
+def check_template(examiner: Examiner) -> Ok | Finding | Skipped:
     if examiner.server is None:
         return _check_own_template(examiner.model)
     server = examiner.server
@@ -85,7 +85,7 @@ def check_template(examiner: Examiner) -> Ok | Finding | NotMade:
             twice, "remove the beginning-of-text token from the template, or add_special_tokens from the server"
         )
     if seen.tokenizes_differently or seen.odd:
-        return NotMade("the tokenizer is not the server's, so the tokens of a template cannot be compared")
+        return Skipped("the tokenizer is not the server's, so the tokens of a template cannot be compared")
     if server.server.kind in ("vllm", "llamacpp") and frame.form == "chat" and not (frame.before or frame.after):
         return Finding("the text that the server renders for a chat has other tokens than the server reads", fix)
     known, added = bool(frame.before or frame.after), _addition(examiner)
@@ -102,15 +102,15 @@ def check_template(examiner: Examiner) -> Ok | Finding | NotMade:
         return Finding(f"as messages a prompt is answered differently than as its template writes it: "
                        f"{compared.evidence}", fix)  # fmt: skip
     if not known and frame.form == "chat":
-        return NotMade("the server does not show its chat template; give template=FOLDER to compare with")
+        return Skipped("the server does not show its chat template; give template=FOLDER to compare with")
     return Ok("prompts have exactly the tokens of the template" + (f"; {compared.evidence}" if compared else ""))
 
 
-def _check_own_template(model: Model) -> Ok | Finding | NotMade:
+def _check_own_template(model: Model) -> Ok | Finding | Skipped:
     """Of a model in this process: the text that we put around a turn ourselves."""
     bos = model.plain.before if isinstance(model, LogprobModel) else ""
     if model.frame.form != "chat" or not bos:
-        return NotMade("no chat template or no beginning-of-text token is used")
+        return Skipped("no chat template or no beginning-of-text token is used")
     if model.frame.before.startswith(2 * bos):
         return Finding(
             f"the template begins with {model.frame.before[:40]!r}: {bos!r} is there twice", "give template=FILE"
@@ -146,7 +146,7 @@ def _doubled_bos(examiner: Examiner) -> str:
     return ""
 
 
-def check_system_prompt(examiner: Examiner) -> Ok | Finding | NotMade:
+def check_system_prompt(examiner: Examiner) -> Ok | Finding | Skipped:
     fix = "ask the operator to remove it, or use an endpoint without it; its tokens are part of every prompt"
     server = examiner.need_server()
     frame, seen = server.frame, examiner.once(pattern)
@@ -160,7 +160,7 @@ def check_system_prompt(examiner: Examiner) -> Ok | Finding | NotMade:
     if (not known or (compared is not None and compared.differs)) and (leaked := _leaked(examiner)):
         return Finding(f"asked for the text before its message, the model answers twice {leaked[:160]!r}", fix)
     if not seen.given or seen.constant:
-        return NotMade(NO_COUNTS) if not known or compared is None else Ok(compared.evidence)
+        return Skipped(NO_COUNTS) if not known or compared is None else Ok(compared.evidence)
     text = f"the template adds {frame.system[:60]!r}" if frame.system else "no system text is added"
     return Ok(text if known else f"the server adds {added} tokens to every prompt, as a template does")
 

@@ -32,7 +32,7 @@ from leadline.features.judges.after_run import failed_verdicts
 from leadline.features.judges.agreement import Rating
 from leadline.features.judges.agreement import agreement as agreement_of
 from leadline.features.judges.asking import judge_run
-from leadline.features.judges.correction import RaterQuality, beside_truth
+from leadline.features.judges.correction import RaterQuality, rater_quality
 from leadline.features.judges.report import judged_section, judged_values
 from leadline.features.judges.results import read_judged
 from leadline.features.judges.rubric import load_rubric
@@ -199,7 +199,7 @@ def agreement(
     judged = [row[: len(columns)] for row in ratings]
     among = agreement_of(judged, clusters=groups, level=level) if len(columns) > 1 else None
     beside = (
-        {c: beside_truth([r[n] for r in ratings], [r[-1] for r in ratings], groups) for n, c in enumerate(columns)}
+        {c: rater_quality([r[n] for r in ratings], [r[-1] for r in ratings], groups) for n, c in enumerate(columns)}
         if truth
         else {}
     )
@@ -298,7 +298,7 @@ def _agreement_json(among: Any, beside: dict[str, RaterQuality], columns: Sequen
         "level": among.level if among else None,
         "agreement": values(among) if among else None,
         "shares": {str(label): list(shares) for label, shares in among.shares.items()} if among else None,
-        "beside_truth": {
+        "rater_quality": {
             name: values(found.agreement)
             | {"naive": mean(found.naive), "truth": found.truth, "bias": found.bias, "corrected": mean(found.corrected)}
             for name, found in beside.items()

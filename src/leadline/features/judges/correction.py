@@ -265,7 +265,7 @@ class RaterQuality:
     corrected: Corrected | None
 
 
-def beside_truth(
+def rater_quality(
     ratings: Sequence[Rating | None], truth: Sequence[Rating | None], clusters: Sequence[str], resamples: int = 1000
 ) -> RaterQuality:
     """How right a rater is. The truth may be known for some items only: the mean is then corrected with those."""

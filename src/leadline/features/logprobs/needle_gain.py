@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from pydantic import Field
 
-from leadline.core.contracts import DocumentFitter, LogprobTask, Origin, Tokenizer
+from leadline.core.contracts import DocumentFitter, LogprobTask, TextOrigin, Tokenizer
 from leadline.core.errors import TokenizerError
 from leadline.core.records import UNIT, Measurement
 from leadline.core.types import Cell, Continuation, Document, LogprobRequest, Passage, Probe, TokenNLL, ValueKind
@@ -38,7 +38,7 @@ class NeedleGain(LogprobTask):
     """
 
     version: ClassVar[str] = "4"
-    reads_once: ClassVar[bool] = False
+    depth_independent: ClassVar[bool] = False
 
     metrics: tuple[NeedleMetric, ...] = Field(
         ("needle_gain", "needle_nll", "needle_chance"), min_length=1, description="metrics, the score first"
@@ -55,7 +55,7 @@ class NeedleGain(LogprobTask):
         same = self.model_dump(include={*Needle.model_fields} & {*type(self).model_fields})
         return Needle(**same)
 
-    def sources(self) -> Sequence[Origin]:
+    def sources(self) -> Sequence[TextOrigin]:
         return self.needle().sources()
 
     def choices(self) -> dict[str, str]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from leadline.core.contracts import DocumentFitter, LogprobTask, Origin
+from leadline.core.contracts import DocumentFitter, LogprobTask, TextOrigin
 from leadline.core.records import UNIT, Measurement
 from leadline.core.seeds import rng
 from leadline.core.types import (
@@ -89,7 +89,7 @@ class LogProbs(LogprobTask):
     def wants(self, some: frozenset[str]) -> bool:
         return not some.isdisjoint(self.metrics)
 
-    def sources(self) -> Sequence[Origin]:
+    def sources(self) -> Sequence[TextOrigin]:
         return (open_documents(self.documents, self.field),)
 
     def document(self, cells: Sequence[Cell], *, seed: int, fitter: DocumentFitter) -> Document:

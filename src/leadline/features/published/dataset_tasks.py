@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from pydantic import Field
 
-from leadline.core.contracts import Origin, Task
+from leadline.core.contracts import Task, TextOrigin
 from leadline.core.drafts import Draft, DraftQuestion
 from leadline.core.seeds import bulk_rng
 from leadline.core.spec import Suite
@@ -39,7 +39,7 @@ InfiniteBenchName = Literal[
 S = TypeVar("S", covariant=True)
 
 
-class SampleFile(Origin, Protocol[S]):
+class SampleFile(TextOrigin, Protocol[S]):
     """The samples of some files, read and checked."""
 
     @property
@@ -64,10 +64,10 @@ class PublishedSamples(Task):
     def opened(self) -> SampleFile[Any]:
         """The data, read and checked."""
 
-    def sources(self) -> Sequence[Origin]:
+    def sources(self) -> Sequence[TextOrigin]:
         return (self.opened(),)
 
-    def most_samples(self) -> int:
+    def max_samples(self) -> int:
         return len(self.opened().samples)
 
 

@@ -13,7 +13,7 @@ from huggingface_hub import snapshot_download
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from leadline.core.errors import MissingExtra, SourceError, UsageError
-from leadline.core.files import cache_folder, expand_path, say_damaged
+from leadline.core.files import cache_folder, expand_path, warn_damaged
 from leadline.core.seeds import digest, digest_bytes
 from leadline.models.hf import HF, parse_rope, quiet_transformers, smollm2
 
@@ -247,7 +247,7 @@ def _tokenizer_folder(folder: Path, gguf: Path | None, trust_remote_code: bool) 
     if not problem:
         return kept
     if kept.exists():
-        say_damaged(kept, problem)
+        warn_damaged(kept, problem)
     source = {"gguf_file": gguf.name} if gguf else {}
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code, **source)

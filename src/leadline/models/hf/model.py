@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from leadline.core.contracts import AskedPer, ModelCard
+from leadline.core.contracts import BatchUnit, ModelCard
 from leadline.core.errors import RunStopped, SourceError, TokenizerError, UsageError
 from leadline.core.files import expand_path
 from leadline.core.records import Answer, Completion, Failure, Sent
@@ -50,7 +50,7 @@ _ANSWER_MARK = "\u2063answer\u2063"
 class _Texts:
     """The tokenizer, chat template and frames of a model: its own, or those that the user named."""
 
-    asked_per: AskedPer = "document"
+    asked_per: BatchUnit = "document"
 
     def __init__(self, options: HF, folder: Path) -> None:
         self._options = options

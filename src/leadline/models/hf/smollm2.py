@@ -24,7 +24,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from leadline.core.errors import MissingExtra, SourceError
-from leadline.core.files import cache_folder, say_damaged
+from leadline.core.files import cache_folder, warn_damaged
 from leadline.models.hf import quiet_transformers, require_torch
 from leadline.text.downloads import sha256_of
 
@@ -45,7 +45,7 @@ def fetch_gguf(progress: Callable[[str], None] = lambda message: None) -> Path:
     if kept.is_file():
         if sha256_of(kept) == SHA256:
             return kept
-        say_damaged(kept, "its SHA-256 is not the one expected")
+        warn_damaged(kept, "its SHA-256 is not the one expected")
     progress(f"fetching {FILE} (93 MB, once)")
     kept.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
@@ -95,7 +95,7 @@ def ensure_folder(progress: Callable[[str], None] = lambda message: None) -> Pat
     problem = damage_in(folder, NEEDED)
     if problem:
         if folder.exists():
-            say_damaged(folder, problem)
+            warn_damaged(folder, problem)
         gguf = fetch_gguf(progress)
         progress("converting the weights (once)")
         convert(gguf, folder)

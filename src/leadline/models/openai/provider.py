@@ -22,7 +22,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from leadline.core.contracts import AskedPer, ModelCard, ModelProvider, PrefixCache, Tokenizer
+from leadline.core.contracts import BatchUnit, ModelCard, ModelProvider, PrefixCache, Tokenizer
 from leadline.core.errors import ServerError, TokenizerError, UsageError
 from leadline.core.files import expand_path
 from leadline.core.records import Answer, Completion, Failure
@@ -270,7 +270,7 @@ class Exchange:
 class OpenAIModel:
     """One model on one server. Thread-safe."""
 
-    asked_per: AskedPer = "probe"
+    asked_per: BatchUnit = "probe"
 
     def __init__(self, options: OpenAI, client: HttpClient, server: ServerInfo) -> None:
         self.server = server

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from leadline import __version__
-from leadline.core.contracts import AskedPer, Forecasting, LogprobModel, Model, ModelCard, Tokenizer
+from leadline.core.contracts import BatchUnit, Forecasting, LogprobModel, Model, ModelCard, Tokenizer
 from leadline.core.errors import LeadlineError, RunStopped
 from leadline.core.records import Answer, Failure, Sent
 from leadline.core.registry import ModelName, provider
@@ -203,7 +203,7 @@ class RayModel:
         self.card: ModelCard = pool.info.card.model_copy(update={"notes": tuple(note for note in notes if note)})
         self.tokenizer: Tokenizer = pool.info.tokenizer
         self.frame: Frame = pool.info.frame
-        self.asked_per: AskedPer = "document"
+        self.asked_per: BatchUnit = "document"
 
     @property
     def replicas(self) -> int:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import msgspec
 from pydantic import Field
 
-from leadline.core.contracts import AskedPer, ModelCard, ModelProvider, Tokenizer
+from leadline.core.contracts import BatchUnit, ModelCard, ModelProvider, Tokenizer
 from leadline.core.errors import UnknownName
 from leadline.core.format import format_list
 from leadline.core.records import Answer, Completion, Failure
@@ -118,7 +118,7 @@ class SimulatedModel:
         self.tokenizer: Tokenizer = open_tokenizer(options.tokenizer)
         self.frame: Frame = completion_frame()
         self.plain: Frame = self.frame
-        self.asked_per: AskedPer = "probe"
+        self.asked_per: BatchUnit = "probe"
         self._lock = threading.Lock()
         self._failed_before: dict[str, int] = {}
 

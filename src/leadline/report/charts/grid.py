@@ -51,7 +51,7 @@ from leadline.report.heatmap_data import (
 )
 from leadline.results.run import Run, format_interval_kind
 from leadline.results.sentences import format_comparison, format_points
-from leadline.results.table import FAILURE_CLASSES, Place, Tally, format_class, format_mean, format_place
+from leadline.results.table import FAILURE_CLASSES, GridPoint, Tally, format_class, format_grid_point, format_mean
 from leadline.results.verdict import Verdict
 from leadline.stats.compare import Comparison, Difference
 
@@ -109,7 +109,7 @@ def _task_cells(run: Run, tasks: Sequence[str], at: int) -> list[HeatmapCell]:
 
 def _average_cells(run: Run, at: int) -> list[HeatmapCell]:
     cells = [
-        HeatmapCell.of(Place(AVERAGE, n, None), tally, selection(at, None, n), AVERAGE)
+        HeatmapCell.of(GridPoint(AVERAGE, n, None), tally, selection(at, None, n), AVERAGE)
         for n, tally in sorted(run.table.by_length.items())
     ]
     return [*cells, _over_lengths(AVERAGE, run.table.whole, selection(at))]
@@ -117,7 +117,7 @@ def _average_cells(run: Run, at: int) -> list[HeatmapCell]:
 
 def _over_lengths(task: str, tally: Tally, select: str) -> HeatmapCell:
     label = f"{short_name(task)}, all lengths: {format_mean(tally)}"
-    cell = HeatmapCell.of(Place(task, 0, None), tally, select, short_name(task))
+    cell = HeatmapCell.of(GridPoint(task, 0, None), tally, select, short_name(task))
     return replace(cell, column=AVERAGE, note="", label=label)
 
 
@@ -318,8 +318,8 @@ def _difference_cell(d: Difference, *, in_depth: bool) -> HeatmapCell:
         mean=mean,
         value=f"{mean:+.0f}" if mean else "0",
         note="",
-        label=f"{format_place(task, length, depth)}: {format_points(d)} points, {d.lost} lost and {d.gained} gained of "
-        f"{d.estimate.n}; not tested",
+        label=f"{format_grid_point(task, length, depth)}: {format_points(d)} points, "
+        f"{d.lost} lost and {d.gained} gained of {d.estimate.n}; not tested",
     )
     return cell.coloured(DIFFERENCE, 0.5 + mean / (2 * FULL_POINTS))
 

@@ -48,7 +48,7 @@ class CountedBank:
     """Piece i is ids[starts[i] : starts[i + 1]]."""
     clean: npt.NDArray[np.bool_]
     """Whether the joint of pieces i and i + 1 of a contiguous bank is sound."""
-    careful: bool = False
+    distrust_joints: bool = False
     """Set when a whole document was found to have other tokens than its parts: from then on joints outside the bank's
     own text are not trusted, and both sides are tokenised together."""
     documents: int = 0
@@ -178,7 +178,7 @@ class CountedBank:
 
     def splits(self, left: str, left_ids: Ids, right: str, right_ids: Ids) -> bool:
         """Whether the joint of two texts is sound. Proven once for each pair of touching tokens."""
-        if self.careful or not len(left_ids) or not len(right_ids):
+        if self.distrust_joints or not len(left_ids) or not len(right_ids):
             return False
         pair = (int(left_ids[-1]), int(right_ids[0]))
         known = self._pairs.get(pair)
@@ -195,11 +195,11 @@ class CountedBank:
         left, right = order[:-1], order[1:]
         sound = np.zeros(len(left), np.bool_)
         if not self.bank.contiguous:
-            return sound if self.careful or not len(left) else self._other_joints(left, right)
+            return sound if self.distrust_joints or not len(left) else self._other_joints(left, right)
         follows = right - left == 1
         sound[follows] = self.clean[left[follows]]
         others = np.flatnonzero(~follows)
-        if len(others) and not self.careful:
+        if len(others) and not self.distrust_joints:
             sound[others] = self._other_joints(left[others], right[others])
         return sound
 

@@ -54,12 +54,12 @@ class Fitter:
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, frame: Frame, plain: Frame | None = None, untemplated: Frame | None = None
+        self, tokenizer: Tokenizer, frame: Frame, plain: Frame | None = None, raw_frame: Frame | None = None
     ) -> None:
         self.tokenizer = tokenizer
         self.frame = frame
         self.plain = plain
-        self.untemplated = untemplated
+        self.raw_frame = raw_frame
         self.depths: tuple[float, ...] = ()
         """Those the run began with, which share a text so that no two documents have the same stretch of it."""
         self.added_depths: tuple[float, ...] = ()
@@ -143,7 +143,7 @@ class Fitter:
         return question if needed <= question.allowance else msgspec.structs.replace(question, allowance=needed)
 
     def _frame_for(self, draft: Draft) -> Frame:
-        return self.frame if draft.templated else self.untemplated or self.frame
+        return self.frame if draft.templated else self.raw_frame or self.frame
 
     def corpus(self, corpus: Corpus, *, least: int, most: int, seed: int) -> CorpusTokens:
         """The documents of a corpus in tokens; of those with `least` tokens or more the first `most`."""
@@ -168,7 +168,7 @@ class Fitter:
         document = search_document(draft, counted, frame)
         counted.documents += 1
         if self._is_checked(counted.documents, document) and not self._is_exact(document):
-            counted.careful = True
+            counted.distrust_joints = True
             document = search_document(draft, counted, frame)
             if not self._is_exact(document):
                 raise TokenizerError(
