@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 import shutil
 import sys
@@ -27,6 +28,7 @@ from leadline.console.options import (
     TRACKER_HELP,
     RunOptions,
     UntilOption,
+    model_of,
     spec_of,
     suite_of,
     with_flags,
@@ -34,6 +36,7 @@ from leadline.console.options import (
 )
 from leadline.console.output import continue_if_unread, echo, print_json, show_money, warn
 from leadline.console.progress import ProgressListener, SanitisingConsole
+from leadline.console.serving import ServeOption, serving
 from leadline.core.errors import FailedSamples, LeadlineError, RunStopped, UsageError
 from leadline.core.spec import Logging, Spec
 from leadline.results.run import Run
@@ -54,6 +57,7 @@ def run(
         bool, typer.Option(help="Check a server with about ten small requests first; `leadline doctor` has all checks.")
     ] = True,
     until: UntilOption = "",
+    serve: ServeOption = "",
     base: Annotated[
         Path | None, typer.Option(metavar="RUN", help="With --until verdict: the run to compare with.")
     ] = None,
@@ -89,6 +93,8 @@ def run(
     logging = _logging(log_to or [], step, run_name)
     if submission is not None and not listed:
         raise UsageError("--submission needs a list of models", where="--submission", fix="add --models FILE")
+    if listed and serve:
+        raise UsageError("one server cannot be a list of models", where="--serve", fix="give one --model")
     if listed:
         folder, runs = model_runs(flags, listed, until, logging)
         _refuse_unused_gate("", base, gate)
@@ -97,13 +103,14 @@ def run(
         finish_models(results, folder, as_json=flags.json_, page=figure, submission=submission, shard=shard)
         raise_first(error for result in results for error in result.step_errors)
         return
-    spec = with_rule(spec_of(flags), until)
-    if logging is not None:
-        spec = spec.model_copy(update={"log": logging})
-    _refuse_unused_gate(spec.until, base, gate)
-    measured = measure_with_progress(
-        spec, flags.out, suite=suite_of(flags), keep_prompts=keep_prompts, check=check, base=base, gate=gate
-    )
+    with serving(serve, model_of(flags) if serve else "", flags.out) as served:
+        spec = with_rule(spec_of(dataclasses.replace(flags, model=served) if serve else flags), until)
+        if logging is not None:
+            spec = spec.model_copy(update={"log": logging})
+        _refuse_unused_gate(spec.until, base, gate)
+        measured = measure_with_progress(
+            spec, flags.out, suite=suite_of(flags), keep_prompts=keep_prompts, check=check, base=base, gate=gate
+        )
     finish(measured, as_json=flags.json_, figure=figure)
 
 

@@ -10,7 +10,7 @@ OPTION_GROUPS = {
     "What": (
         "task", "set_", "templates", "no_context", "prompts", "lengths", "depths", "samples", "reading", "seed",
     ),
-    "Model": ("model", "thinking", "allowance", "ray"),
+    "Model": ("model", "serve", "thinking", "allowance", "ray"),
     "Server": ("workers", "attempts", "timeout", "rate_limit_wait", "anyway", "checks"),
     "Stopping": ("until", "time", "base", "gate", "detect", "like"),
     "Cost": (

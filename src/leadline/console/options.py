@@ -245,6 +245,13 @@ def _refuse_no_tasks(values: Mapping[str, Any], where: str) -> None:
     raise UsageError("the spec names no tasks", where=where, fix=fix)
 
 
+def model_of(flags: RunOptions) -> str:
+    """The model as it was typed, or that of the spec file or the environment; empty where none is named."""
+    what = what_of(flags) or ""
+    in_file = str(load_spec(Path(what)).get("model", "")) if what.endswith(".toml") else ""
+    return flags.model or in_file or os.environ.get(MODEL_VARIABLE, "")
+
+
 def what_of(flags: RunOptions) -> str | None:
     """The suite, task or spec file; the suite `standard` where nothing says what to ask."""
     return flags.what or (None if flags.task or flags.prompts else STANDARD.name)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
 import shlex
-import signal
+import shutil
 import subprocess
 import sys
 import time
@@ -20,15 +18,16 @@ from typing import Self
 from leadline.core.errors import ServerError, UsageError
 from leadline.core.format import format_duration
 from leadline.core.secrets import redact
+from leadline.run import server_guard
+from leadline.run.server_guard import STOP_SECONDS
 
 HEALTH_SECONDS = 1800.0
 """How long a large model may take to load."""
 LOOK_SECONDS = 0.5
 SAY_SECONDS = 10.0
-STOP_SECONDS = 15.0
-"""How long a server has to end by itself after SIGTERM."""
+GUARD_SECONDS = STOP_SECONDS + 15.0
+"""How long the guard has to end the server and itself."""
 LAST_LINES = 12
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 @dataclass
@@ -54,16 +53,11 @@ class StartedServer:
                 fix="stop that server, or give this one another port and its address in the model's base_url",
             )
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with self.log.open("wb") as log:
-                self._process = subprocess.Popen(
-                    words, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-                    start_new_session=True, preexec_fn=_end_with_parent if sys.platform == "linux" else None,
-                )  # fmt: skip
-        except OSError as error:
-            raise UsageError(
-                f"the command cannot be started: {error.strerror}", where=self.command, fix="check its name and path"
-            ) from None
+        guard = [sys.executable, "-I", "-S", str(server_guard.__file__), *words]
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                guard, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
         try:
             self._wait_for_health()
         except BaseException:
@@ -100,20 +94,17 @@ class StartedServer:
         )
 
     def stop(self) -> None:
-        """Ends the process group: SIGTERM, and SIGKILL for what is left."""
+        """Ends the server and everything it started; its guard does it when its input ends."""
         process, self._process = self._process, None
         if process is None:
             return
-        for number, patience in ((signal.SIGTERM, STOP_SECONDS), (signal.SIGKILL, 5.0)):
-            if not _signal_group(process.pid, number):
-                break
-            end = time.monotonic() + patience
-            while time.monotonic() < end:
-                process.poll()
-                if not _signal_group(process.pid, 0):
-                    return
-                time.sleep(0.05)
-        process.wait(timeout=5)
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            process.wait(timeout=GUARD_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
     def _words(self) -> list[str]:
         try:
@@ -124,6 +115,8 @@ class StartedServer:
             ) from None
         if not words:
             raise UsageError("the command is empty", where="--serve", fix='write --serve "vllm serve NAME --port 8000"')
+        if shutil.which(words[0]) is None:
+            raise UsageError(f"there is no program {words[0]}", where=self.command, fix="check its name and path")
         return words
 
     def _wait_for_health(self) -> None:
@@ -153,17 +146,3 @@ class StartedServer:
             return error.code in (401, 403, 404, 405)  # it is up, and wants a key or has no such route
         except (OSError, ValueError):
             return False
-
-
-def _signal_group(leader: int, number: int) -> bool:
-    """Whether a process of the group was there to be signalled."""
-    try:
-        os.killpg(leader, number)
-    except (ProcessLookupError, PermissionError):
-        return False
-    return True
-
-
-def _end_with_parent() -> None:
-    """In the child: SIGTERM when Leadline itself is killed."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from leadline.core.errors import ServerError, UsageError
+from leadline.core.errors import UsageError
 from leadline.features.certify.decide import ALPHA, alpha_at, decide, looks, parse_margin
-from leadline.run.serving import StartedServer
 from leadline.stats.compare import Pairs
 from leadline.stats.observations import Observations
 from support.commands import Say
@@ -168,91 +162,3 @@ def test_bad_input_is_what_where_fix(say: Say, words: tuple[str, ...], said: str
     assert found.code in (64, 66)
     assert said in found.err
     assert "fix:" in found.err
-
-
-# --- servers
-
-
-SERVER = """
-import http.server, subprocess, sys
-child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-print("child", child.pid, flush=True)
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.send_response(200); self.end_headers(); self.wfile.write(b'{"data": []}')
-    def log_message(self, *_): pass
-http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
-"""
-
-
-def free_port() -> int:
-    import socket
-
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    state = Path(f"/proc/{pid}/stat")
-    return not state.exists() or state.read_text().split()[2] != "Z"
-
-
-def gone(pid: int) -> bool:
-    end = time.monotonic() + 20
-    while is_alive(pid) and time.monotonic() < end:
-        time.sleep(0.05)
-    return not is_alive(pid)
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> tuple[str, str]:
-    program = tmp_path / "server.py"
-    program.write_text(SERVER)
-    port = free_port()
-    return f"{sys.executable} {program} {port}", f"http://127.0.0.1:{port}/v1"
-
-
-def test_a_server_is_started_and_stopped_with_its_children(server: tuple[str, str], tmp_path: Path) -> None:
-    command, address = server
-    with StartedServer(command, address, tmp_path / "log") as started:
-        child = int(started.last_lines()[0].split()[1])
-        assert is_alive(child)
-        with pytest.raises(UsageError, match="answers at"), StartedServer(command, address, tmp_path / "other"):
-            pass
-    assert gone(child)
-
-
-def test_a_server_that_ends_at_once_gives_its_last_lines(tmp_path: Path) -> None:
-    command = f"{sys.executable} -c \"import sys; print('no such model: X'); sys.exit(3)\""
-    with pytest.raises(ServerError, match="exit code 3: no such model: X"):
-        StartedServer(command, f"http://127.0.0.1:{free_port()}/v1", tmp_path / "log").__enter__()
-
-
-def test_a_server_that_never_answers_is_stopped(tmp_path: Path) -> None:
-    command = f'{sys.executable} -c "import time; time.sleep(600)"'
-    started = StartedServer(command, f"http://127.0.0.1:{free_port()}/v1", tmp_path / "log", patience=1.0)
-    with pytest.raises(ServerError, match="did not answer"):
-        started.__enter__()
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="the parent's death is a signal on Linux")
-def test_a_server_ends_when_leadline_is_killed(server: tuple[str, str], tmp_path: Path) -> None:
-    command, address = server
-    program = (
-        "import sys, time; from pathlib import Path; from leadline.run.serving import StartedServer\n"
-        f"with StartedServer({command!r}, {address!r}, Path({str(tmp_path / 'log')!r})) as s:\n"
-        "    print(s._process.pid, flush=True); time.sleep(600)"
-    )
-    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
-    assert parent.stdout is not None
-    pid = int(parent.stdout.readline())
-    parent.send_signal(signal.SIGKILL)
-    parent.wait()
-    parent.stdout.close()
-    assert gone(pid)

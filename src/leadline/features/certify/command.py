@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -15,8 +12,9 @@ import typer
 from leadline.console.model_names import resolve_model
 from leadline.console.output import echo, print_json, print_table, say, warn
 from leadline.console.progress import ProgressListener
+from leadline.console.serving import ending_on_sigterm, served_model, server_address
 from leadline.core import registry
-from leadline.core.errors import Interrupted, UsageError
+from leadline.core.errors import UsageError
 from leadline.core.format import format_count
 from leadline.core.spec import Suite
 from leadline.features.certify.decide import looks, parse_margin
@@ -40,7 +38,6 @@ from leadline.features.certify.report import (
 from leadline.features.certify.rounds import Certification, Side, certify_sides, is_run, side_of
 from leadline.report.comparison import difference_row
 from leadline.run.serving import StartedServer
-from leadline.run.stopping import RESUME
 from leadline.stats.power import Grid, Noise, compare_rates, fewest_samples
 from leadline.store.manifest import read_manifest
 
@@ -123,19 +120,21 @@ def certify(
 
     \b
       leadline certify "openai:X?base_url=http://127.0.0.1:8001/v1" "openai:X?base_url=http://127.0.0.1:8002/v1"
-      leadline certify BASE CANDIDATE --one-at-a-time \\
+      leadline certify --one-at-a-time \\
         --serve-base "vllm serve X --port 8001" \\
         --serve-candidate "vllm serve X --port 8002 --kv-cache-dtype fp8"
       leadline certify runs/base runs/candidate --markdown
     """
     if replay is not None:
         return _replay(replay, base)
-    if not base or not candidate:
+    if not (base or serve_base) or not (candidate or serve_candidate):
         raise UsageError(
-            "two sides are needed", where="certify", fix="leadline certify BASE CANDIDATE: model strings or run folders"
+            "two sides are needed",
+            where="certify",
+            fix="leadline certify BASE CANDIDATE: model strings or run folders; or --serve-base and --serve-candidate",
         )
     margin = parse_margin(detect)
-    with _ending_on_sigterm():
+    with ending_on_sigterm():
         sides = _sides(
             base, candidate, _values(task, lengths, depths, samples, workers), out, serve_base, serve_candidate
         )
@@ -202,32 +201,25 @@ def _name_of(task: str | Mapping[str, Any]) -> str:
 def _sides(
     base: str, candidate: str, given: dict[str, Any], out: Path, serve_base: str, serve_candidate: str
 ) -> tuple[Side, Side]:
-    base, candidate = (text if is_run(text) else resolve_model(text, say) for text in (base, candidate))
+    base, candidate = (
+        text if is_run(text) else served_model(command, text) if command else resolve_model(text, say)
+        for text, command in ((base, serve_base), (candidate, serve_candidate))
+    )  # fmt: skip
     finished = next((text for text in (base, candidate) if is_run(text)), None)
     if finished is not None and not (is_run(base) and is_run(candidate)):
         spec = read_manifest(Path(finished)).spec  # the other side is asked what this one was
         given = {key: value for key, value in spec.items() if key != "model"} | {"limits": given["limits"]}
     asked = (("base", base, serve_base), ("candidate", candidate, serve_candidate))
-    made = [
-        side_of(role, text, given, out, _server(text, command, out / f"{role}-server.log"))
-        for role, text, command in asked
-    ]
+    made = [side_of(role, text, given, out, _server(command, text, out, role)) for role, text, command in asked]
     if made[0].spec is not None and made[1].spec is not None and base == candidate:
         warn("both sides are the same model: only its own noise can show")
     return made[0], made[1]
 
 
-def _server(model: str, command: str, log: Path) -> StartedServer | None:
+def _server(command: str, model: str, out: Path, role: str) -> StartedServer | None:
     if not command:
         return None
-    address = registry.ModelName.parse(model).options.get("base_url", "")
-    if not address:
-        raise UsageError(
-            "the address of the server is not known",
-            where=model,
-            fix="add ?base_url=http://127.0.0.1:PORT/v1 to this side",
-        )
-    return StartedServer(command, address, log, say=say)
+    return StartedServer(command, server_address(command, model), out / f"{role}-server.log", say=say)
 
 
 def _sized(sides: tuple[Side, Side], margin: float, power: float) -> tuple[Side, Side]:
@@ -262,17 +254,3 @@ def _replay(path: Path, model: str) -> int:
         return 2
     echo(f"now        {found.answer}  (score {found.score:g})")
     return 0 if (found.score or 0.0) >= prompt.base_score else 1
-
-
-@contextmanager
-def _ending_on_sigterm() -> Iterator[None]:
-    """SIGTERM raises, so that servers that were started are stopped; while samples are asked, the run handles it."""
-
-    def end(number: int, frame: FrameType | None) -> None:
-        raise Interrupted("ended by a signal", where="certify", fix=RESUME)
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from leadline.console.serving import blaming
 from leadline.core.errors import UsageError
 from leadline.core.spec import Spec, make_spec
 from leadline.core.types import Cell
@@ -147,19 +148,8 @@ def _ask(side: Side, plan: Plan, upto: int, listening: Listening) -> None:
     with open_run(side.folder, plan.manifest) as writer:
         missing = frozenset(wanted - writer.done)
         if missing:
-            with _blaming_the_server(side), listening() as listen:
+            with blaming(side.server), listening() as listen:
                 execute(plan, writer, listen=listen, only=missing)
-
-
-@contextmanager
-def _blaming_the_server(side: Side) -> Iterator[None]:
-    """An error of a run whose server has ended is the server's, with its last lines."""
-    try:
-        yield
-    except Exception as error:
-        if side.server is not None and side.server.died:
-            raise side.server.death() from error
-        raise
 
 
 def _ask_again(side: Side, plan: Plan, upto: int, listening: Listening) -> list[SelfFlips]:
@@ -172,7 +162,7 @@ def _ask_again(side: Side, plan: Plan, upto: int, listening: Listening) -> list[
     with open_run(folder, plan.manifest) as writer:
         missing = frozenset(chosen - writer.done)
         if missing:
-            with _blaming_the_server(side), listening() as listen:
+            with blaming(side.server), listening() as listen:
                 execute(plan, writer, listen=listen, only=missing)
     first = {r.cell.key: r for r in read_records(side.folder) if r.cell.key in chosen and not r.failed}
     second = {r.cell.key: r for r in read_records(folder) if r.cell.key in first and not r.failed}

@@ -12,7 +12,9 @@ from rich.text import Text
 from leadline.console.model_names import resolve_model
 from leadline.console.output import print_json, say
 from leadline.console.progress import ProgressListener, SanitisingConsole
+from leadline.console.serving import ServeOption, serving
 from leadline.core.contracts import Model
+from leadline.core.errors import UsageError
 from leadline.core.format import format_count, format_duration, format_length, sanitise
 from leadline.core.spec import make_spec, parse_length
 from leadline.features.doctor.checks import CHECKS, choose_checks, examine
@@ -36,8 +38,10 @@ def doctor(
             metavar="MODEL",
             help="PROVIDER:NAME?key=value&key=value, as for `leadline run`: "
             "openai:NAME?base_url=http://127.0.0.1:8000/v1, hf:FOLDER.",
+            show_default=False,
         ),
-    ],
+    ] = "",
+    serve: ServeOption = "",
     check: Annotated[list[str] | None, typer.Option(metavar="CHECK", help=CHECK_HELP)] = None,
     longest: Annotated[str, typer.Option(metavar="TOKENS", help=LONGEST_HELP, show_default=False)] = "",
     timeout: Annotated[
@@ -57,13 +61,20 @@ def doctor(
       leadline doctor --model "openai:NAME?base_url=http://127.0.0.1:8000/v1"
       leadline doctor --model "openai:NAME?base_url=URL&tokenizer=FOLDER" --longest 32k --json
       leadline doctor --model "openai:NAME?base_url=URL" --check truncation --check receipts
+      leadline doctor --serve "vllm serve NAME --port 8001"
 
     `leadline run` makes the cheap ones of these checks by itself (--no-checks leaves them out).
     """
     choose_checks(check or ())
     tokens = parse_length(longest) if longest else None
-    with ProgressListener() as listener, reporting_waits(listener):
-        opened = _open_for_checks(resolve_model(model, say), timeout)
+    if not model and not serve:
+        raise UsageError("no model given", where="leadline doctor", fix="add --model, or --serve COMMAND")
+    with (
+        serving(serve, model, None) as served,
+        ProgressListener() as listener,
+        reporting_waits(listener),
+    ):
+        opened = _open_for_checks(resolve_model(served, say), timeout)
         try:
             checkup = examine(
                 opened,

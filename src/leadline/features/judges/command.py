@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from leadline.console.model_names import resolve_model
 from leadline.console.output import (
     BudgetOption,
     PricesOption,
@@ -24,6 +25,7 @@ from leadline.console.output import (
     warn,
 )
 from leadline.console.progress import ProgressListener, SanitisingConsole
+from leadline.console.serving import ServeOption, serving
 from leadline.core.errors import MissingExtra, UsageError
 from leadline.core.files import read_text, table_rows
 from leadline.core.spec import Limits
@@ -52,6 +54,7 @@ WITH_HELP = (
 def judge(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of the run.")],
     with_: Annotated[list[str] | None, typer.Option("--with", metavar="MODEL", help=WITH_HELP)] = None,
+    serve: ServeOption = "",
     rubric: Annotated[
         str, typer.Option(metavar="NAME|FILE", help="answer, key_points, scale, or a TOML file of your own.")
     ] = "answer",
@@ -96,14 +99,14 @@ def judge(
       leadline judge RUN                                    show the corrected means
     """
     result, file = JudgeResult(), price_file(prices, tier)
-    if budget and not with_:
+    if budget and not (with_ or serve):
         raise UsageError("a budget has no effect without judges", where="--budget", fix="add --with MODEL")
-    if with_:
+    if with_ or serve:
         limits = Limits(workers=workers, timeout=timeout, prices=prices or "", tier=tier or "", budget=budget or "")
-        with ProgressListener() as listener:
+        with serving(serve, (with_ or [""])[0], run) as served, ProgressListener() as listener:
             result = judge_run(
                 run,
-                with_,
+                [resolve_model(name, say) for name in with_ or [served]],
                 rubric=rubric,
                 own_family=own_family,
                 floor=floor,
