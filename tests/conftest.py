@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections import Counter
@@ -25,6 +26,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# Only a power failure loses what was written and not synced. On a busy disk a sync takes up to seconds, and tests make
+# thousands; `tests/store/test_files_synced.py` holds that files are synced.
+os.fsync = lambda fd: None
+
 # Hypothesis fails an example after 200 ms by default; on a busy machine any example can take that long.
 settings.register_profile("leadline", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("leadline")
@@ -46,6 +51,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             kept[test] += 1
         else:
             item.add_marker("slow")
+
+
+def pytest_collection_finish() -> None:
+    """Takes what was imported and collected, a few million objects, out of every later garbage collection."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -60,18 +60,35 @@ def test_a_package_adds_a_command_and_a_section_of_reports(tmp_path: Path) -> No
     groups = re.sub(r'\[project.entry-points."(.*)"\]', r"[\1]", points).replace('"', "")
     (about / "entry_points.txt").write_text(groups)
 
-    def leadline(*words: str) -> str:
-        program = [sys.executable, "-c", "from leadline.cli.main import main; main()", *words]
-        ended = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, env={"PYTHONPATH": str(tmp_path)})
-        assert ended.returncode == 0, ended.stderr
-        return ended.stdout
-
-    run = ["niah", "--model", "sim:perfect?window=8k", "--lengths", "1k", "--depths", "2", "--samples", "3"]
-    assert "Slowest answers" in leadline("run", *run, "--out", "run", "--no-figure")
-    assert leadline("slowest", "run", "--count", "2").count("niah/1024/") == 2
-    assert len(json.loads(leadline("report", "run", "--json"))["slowest"]) == 5
-    leadline("report", "run")
+    commands = [
+        "run niah --model sim:perfect?window=8k --lengths 1k --depths 2 --samples 3 --out run --no-figure",
+        "slowest run --count 2",
+        "report run --json",
+        "report run",
+        "--help",
+    ]
+    program = [sys.executable, "-c", EACH_COMMAND, *commands]
+    ended = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, env={"PYTHONPATH": str(tmp_path)})
+    assert ended.returncode == 0, ended.stderr
+    measured, listed, as_json, _, listed_help = json.loads(ended.stdout)
+    assert "Slowest answers" in measured
+    assert listed.count("niah/1024/") == 2
+    assert len(json.loads(as_json)["slowest"]) == 5
     page = (tmp_path / "run" / "report.html").read_text()
     assert '<a href="#slowest-0">Slowest answers</a>' in page
     assert '<section id="slowest-0">' in page
-    assert "List the slowest answers of a run." in leadline("--help")
+    assert "List the slowest answers of a run." in listed_help
+
+
+EACH_COMMAND = """
+import contextlib, io, json, sys
+from leadline.cli.main import run_command
+
+outputs = []
+for command in sys.argv[1:]:
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        assert run_command(command.split()) == 0, command
+    outputs.append(out.getvalue())
+print(json.dumps(outputs))
+"""
+"""Runs several commands in one process, where the package is installed; prints what each of them printed."""

@@ -4,7 +4,7 @@ to nobody but itself."""
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[2] / "src" / "leadline"
@@ -34,12 +34,11 @@ def modules_imported(path: Path) -> set[tuple[str, ...]]:
     return {tuple(m.split(".")[1:]) for m in modules if m.startswith("leadline.") and not m.startswith("leadline.__")}
 
 
-def imports() -> Iterator[tuple[str, tuple[str, ...], tuple[str, ...]]]:
+@cache
+def imports() -> list[tuple[str, tuple[str, ...], tuple[str, ...]]]:
     """Every import of a module of Leadline: the file, its parts, and the parts of what it imports."""
-    for path in FILES:
-        parts = path.relative_to(SOURCE).parts
-        for module in modules_imported(path):
-            yield "/".join(parts), parts, module
+    files = [(path.relative_to(SOURCE).parts, path) for path in FILES]
+    return [("/".join(parts), parts, module) for parts, path in files for module in modules_imported(path)]
 
 
 def test_a_folder_imports_lower_floors_only() -> None:
