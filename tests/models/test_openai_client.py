@@ -56,13 +56,13 @@ KEY = "Basic " + base64.b64encode(b"me:s@cret").decode()
 
 
 def test_a_far_server_is_asked_through_the_proxy(proxy: list[tuple[str, str, str]]) -> None:
-    client = HttpClient("http://far.invalid/v1", timeout=5)
+    client = HttpClient("http://far.invalid/v1", timeout=60)
     assert client.get(f"{client.base_url}/models?x=1").status == 200
     assert proxy == [("GET", "http://far.invalid/v1/models?x=1", KEY)]
 
 
 def test_a_secure_far_server_is_asked_through_a_tunnel(proxy: list[tuple[str, str, str]]) -> None:
-    client = HttpClient("https://far.invalid/v1", timeout=5)
+    client = HttpClient("https://far.invalid/v1", timeout=60)
     with pytest.raises(RequestFailed, match="502") as caught:
         client.get(f"{client.base_url}/models")
     assert caught.value.reason == "connection"
@@ -71,16 +71,16 @@ def test_a_secure_far_server_is_asked_through_a_tunnel(proxy: list[tuple[str, st
 
 def test_this_machine_and_excepted_names_are_asked_directly(proxy: list[tuple[str, str, str]]) -> None:
     with FakeServer(sockets=True) as server:
-        client = HttpClient(server.base_url, timeout=5)
+        client = HttpClient(server.base_url, timeout=60)
         assert client.get(f"{client.base_url}/models").status == 200
     with pytest.raises(RequestFailed):
-        HttpClient("http://near.invalid/v1", timeout=5).get("http://near.invalid/v1/models")
+        HttpClient("http://near.invalid/v1", timeout=60).get("http://near.invalid/v1/models")
     assert proxy == []
 
 
 def test_a_connection_is_kept_between_requests() -> None:
     with FakeServer(sockets=True) as server:
-        client = HttpClient(server.base_url, timeout=5)
+        client = HttpClient(server.base_url, timeout=60)
         for _ in range(5):
             client.get(f"{client.base_url}/models")
         assert server.connections == 1
@@ -88,7 +88,7 @@ def test_a_connection_is_kept_between_requests() -> None:
 
 def test_threads_that_come_and_go_leave_their_connections_to_others() -> None:
     with FakeServer(Faults(delay_seconds=0.05), sockets=True) as server:
-        client = HttpClient(server.base_url, timeout=5)
+        client = HttpClient(server.base_url, timeout=60)
         body = b'{"messages": [{"role": "user", "content": "x"}]}'
         for _ in range(5):
             threads = [
@@ -111,7 +111,7 @@ def test_certificates_are_read_once_for_all_connections(monkeypatch: pytest.Monk
         return made[-1]
 
     monkeypatch.setattr(ssl, "create_default_context", read)
-    client = HttpClient("https://127.0.0.1:1/v1", timeout=5)
+    client = HttpClient("https://127.0.0.1:1/v1", timeout=60)
     for _ in range(3):
         with pytest.raises(RequestFailed):
             client.get(client.base_url)
@@ -120,7 +120,7 @@ def test_certificates_are_read_once_for_all_connections(monkeypatch: pytest.Monk
 
 def test_the_rest_of_a_broken_answer_is_never_read_as_the_next() -> None:
     with FakeServer(Faults(drop_midway=1.0), sockets=True) as server:
-        client = HttpClient(server.base_url, timeout=5)
+        client = HttpClient(server.base_url, timeout=60)
         body = b'{"messages": [{"role": "user", "content": "x"}]}'
         with pytest.raises(RequestFailed, match="closed after"):
             client.post(f"{client.base_url}/chat/completions", body)
@@ -146,7 +146,7 @@ def _drip(listening: socket.socket, head: bytes, part: bytes, times: int, end: b
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n", b"2\r\n{}\r\n0\r\n\r\n"),
     ],
 )
-@pytest.mark.parametrize("times", [4, 200])
+@pytest.mark.parametrize("times", [6, 200])
 def test_a_body_that_drips_is_read_until_the_request_has_taken_its_time(
     head: bytes, part: bytes, end: bytes, times: int
 ) -> None:
@@ -155,12 +155,12 @@ def test_a_body_that_drips_is_read_until_the_request_has_taken_its_time(
         server = threading.Thread(target=_drip, args=(listening, head, part, times, end), daemon=True)
         server.start()
         url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
-        client = HttpClient(url, timeout=0.5)
+        client = HttpClient(url, timeout=1.5)
         if times > 10:
-            with pytest.raises(RequestFailed, match=r"within 0\.5 seconds"):
+            with pytest.raises(RequestFailed, match=r"within 1\.5 seconds"):
                 client.get(url)
         else:
-            for _ in range(3):  # over one connection, and each has all its time
+            for _ in range(6):  # over one connection, and each has all its time
                 assert client.get(url).body == b" " * times + b"{}"
         client.close()
-        server.join(5)
+        server.join(60)

@@ -30,7 +30,7 @@ def server() -> Iterator[RawServer]:
 
 @pytest.fixture
 def model(server: RawServer) -> Iterator[OpenAIModel]:
-    opened = open_model(server.base_url, timeout=5)
+    opened = open_model(server.base_url, timeout=60)
     yield opened
     opened.close()
 
@@ -265,7 +265,7 @@ def test_hostile_pages_at_opening_are_errors_in_our_words(
             server.other = json.dumps(reply).encode()
             server.write = partial(_send_whole, json.dumps(reply).encode())
             try:
-                open_model(server.base_url, timeout=5, tokenizer="").close()
+                open_model(server.base_url, timeout=60, tokenizer="").close()
             except LeadlineError as error:
                 longest = max(longest, len(str(error)))
     assert 0 < longest < 3000

@@ -150,7 +150,7 @@ def test_a_call_that_waits_for_a_replica_fails_when_the_model_is_closed(slots: R
     waiting = threading.Thread(target=ask)
     waiting.start()
     model.close()
-    waiting.join(10)
+    waiting.join(120)
     assert len(errors) == 1
     again = replicas(slots, tmp_path)  # the slots are free again
     assert again.replicas == 2

@@ -102,7 +102,7 @@ def test_models_that_are_whole_are_not_opened_again_and_others_go_on(tmp_path: P
 
 
 def test_models_run_side_by_side_where_there_is_room(tmp_path: Path) -> None:
-    meeting = threading.Barrier(2, timeout=10)
+    meeting = threading.Barrier(2, timeout=120)
     complete = measure(spec_for("sim:perfect"), tmp_path / "complete").folder
 
     def meet(model_run: ModelRun, listen: Callable[[Event], None], stop: Stop) -> ModelRunResult:

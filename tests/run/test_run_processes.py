@@ -17,7 +17,7 @@ import pytest
 
 from leadline.store.runs import RECORDS
 from support.fake_server import FakeServerProcess, Faults
-from support.leadline_process import call, start, write_haystack
+from support.leadline_process import PATIENCE_SECONDS, call, start, write_haystack
 
 WORKERS = 8
 SAMPLES = 240
@@ -25,7 +25,7 @@ SAMPLES = 240
 
 @pytest.fixture
 def server() -> Iterator[FakeServerProcess]:
-    with FakeServerProcess(Faults(delay_seconds=0.02), kind="vllm") as running:
+    with FakeServerProcess(Faults(delay_seconds=0.04), kind="vllm") as running:
         yield running
 
 
@@ -84,7 +84,7 @@ def test_interrupted_once_a_run_finishes_what_is_in_flight_and_says_how_to_go_on
     process = start(*words(server, folder))
     wait_for(process, folder, 20)
     process.send_signal(number)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 130
     assert "fix:   run the same command again to continue" in err
     assert "Traceback" not in err
@@ -105,7 +105,7 @@ def test_interrupted_twice_a_run_leaves_at_once(server: FakeServerProcess, tmp_p
     time.sleep(0.3)
     assert process.poll() is None  # it waits for what hangs
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 130
     assert "interrupted; run the same command again to continue" in err
     assert "Traceback" not in err
@@ -131,7 +131,7 @@ def test_a_server_that_hangs_while_it_counts_keeps_nobody(
     while process.poll() is None and time.monotonic() - began < 2:
         process.send_signal(signal.SIGINT)
         time.sleep(0.4)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 130
     assert "run the same command again" in err
     assert "Traceback" not in err
@@ -147,7 +147,7 @@ def test_a_second_run_in_the_folder_is_kept_out(server: FakeServerProcess, tmp_p
     assert code == 75
     assert f"process {process.pid} on " in err
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
+    process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 130
 
 
@@ -171,7 +171,7 @@ def test_a_server_that_dies_stops_the_run_with_an_exit_code(server: FakeServerPr
     process = start(*words(server, folder), "--attempts", "1")
     wait_for(process, folder, 30)
     server.set_faults(Faults(rate_500=1.0, attempts=None))
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 75
     assert "20 samples in a row got no answer" in err
     assert len(lines(folder)) <= SAMPLES // 2 + 20 + 2 * WORKERS
@@ -183,7 +183,7 @@ def test_failed_samples_are_never_hidden_behind_exit_code_zero(server: FakeServe
     process = start(*words(server, tmp_path / "run", samples=80))
     wait_for(process, tmp_path / "run", 1)
     server.set_faults(server_faults)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 1
     assert "samples have no answer" in err
     assert "run the same command again: only these are asked" in err
@@ -204,7 +204,7 @@ def test_records_that_vanish_in_mid_run_end_it_early_and_not_with_0(
         os.truncate(folder / RECORDS, 0)
     else:
         shutil.rmtree(folder)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 74, out + err
     assert RECORDS in err
     assert len(server.completions) < SAMPLES  # noticed before everything was paid for

@@ -110,7 +110,7 @@ def test_a_worker_waits_for_what_depends_on_another_and_closing_frees_it() -> No
     with ThreadPoolExecutor(2) as pool:
         waiting = pool.submit(take, feed)
         finish(feed, leader)
-        work = waiting.result(5)
+        work = waiting.result(120)
         assert work is not None
         assert work.probes[0].cell.sample == 0
         assert take(feed) is None
@@ -118,7 +118,7 @@ def test_a_worker_waits_for_what_depends_on_another_and_closing_frees_it() -> No
         take(closing)
         blocked = pool.submit(take, closing)
         closing.close()
-        assert blocked.result(5) is None
+        assert blocked.result(120) is None
 
 
 def test_many_workers_together_get_every_probe_once() -> None:
@@ -136,7 +136,7 @@ def test_many_workers_together_get_every_probe_once() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(120)
     assert sorted(seen) == sorted(list(range(7)) * 20)
 
 
@@ -175,7 +175,7 @@ def test_closing_ends_a_row_of_documents_after_the_one_that_is_being_built() -> 
     closing = threading.Thread(target=feed.close)
     assert take(feed) is None
     assert len(built) == 2
-    closing.join(5)
+    closing.join(120)
     assert not closing.is_alive()
 
 
@@ -186,7 +186,7 @@ def test_while_a_worker_waits_for_what_it_builds_others_have_their_turn_and_nobo
     def build(planned: PlannedDocument) -> Document:
         at_once.append(1)
         begun.set()
-        assert go.wait(5)
+        assert go.wait(120)
         at_once.append(-1)
         return document_of(1)
 
@@ -194,10 +194,10 @@ def test_while_a_worker_waits_for_what_it_builds_others_have_their_turn_and_nobo
     feed = Queue((PlannedDocument(Task(), cells, cells) for _ in range(5)), build, "probe", waits=True)
     with ThreadPoolExecutor(5) as pool:
         taking = [pool.submit(take, feed) for _ in range(5)]
-        assert begun.wait(5)
+        assert begun.wait(120)
         with feed.turn:
             assert not any(t.done() for t in taking)
         go.set()
-        assert all(t.result(5) is not None for t in taking)
+        assert all(t.result(120) is not None for t in taking)
     assert at_once == [1, -1] * 5
     assert take(feed) is None

@@ -12,10 +12,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (
@@ -23,6 +23,8 @@ FLAGS = (
     "--disable-component-update", "--disable-sync",
 )  # fmt: skip
 TIMEOUT_SECONDS = 300
+PATIENCE_MS = 120_000
+"""How long a test waits for what a page should show; playwright's 30 seconds can pass on a busy machine."""
 
 
 def find_chromium() -> str | None:
@@ -43,7 +45,15 @@ def launched() -> Iterator[Browser]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as running:
-        browser = running.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+        browser = running.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS), timeout=PATIENCE_MS)
+        open_page = browser.new_page
+
+        def open_patient_page(**settings: Any) -> Page:
+            page = open_page(**settings)
+            page.set_default_timeout(PATIENCE_MS)
+            return page
+
+        browser.new_page = open_patient_page  # type: ignore[method-assign]
         yield browser
         browser.close()
 

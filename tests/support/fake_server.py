@@ -125,7 +125,7 @@ class FakeServer:
             self._url = self._contexts.enter_context(served_by(self._handle))
             return self
         self._thread.start()
-        self._ready.wait(10)
+        self._ready.wait(120)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
@@ -133,7 +133,7 @@ class FakeServer:
             self._contexts.close()
             return
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(10)
+        self._thread.join(120)
 
     def _handle(self, request: HttpRequest) -> HttpReply:
         """The reply without a socket, in the thread that asks."""

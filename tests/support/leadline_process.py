@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 PROGRAM = Path(sys.executable).parent / "leadline"
+PATIENCE_SECONDS = 300
+"""How long a test waits for a process that should end by itself: on a busy machine it takes its time."""
 
 
 def start(*words: str, limits: Mapping[int, int] | None = None) -> subprocess.Popen[str]:
@@ -35,7 +37,7 @@ def start(*words: str, limits: Mapping[int, int] | None = None) -> subprocess.Po
 def call(*words: str, limits: Mapping[int, int] | None = None) -> tuple[int, str, str]:
     """Exit code, stdout and stderr."""
     process = start(*words, limits=limits)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=PATIENCE_SECONDS)
     return process.returncode, out, err
 
 

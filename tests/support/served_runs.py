@@ -29,13 +29,13 @@ def dashboard(*folders: Path, host: str = "127.0.0.1") -> Iterator[str]:
         yield serving.address.rstrip("/")
     finally:
         serving.stop()
-        thread.join(10)
+        thread.join(120)
         assert not thread.is_alive(), "the server did not end"
 
 
 def connect(address: str) -> http.client.HTTPConnection:
     parts = urlsplit(address)
-    return http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=30)
+    return http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=120)
 
 
 def get(address: str, path: str, method: str = "GET", **headers: str) -> Answer:

@@ -83,7 +83,9 @@ def written(name: str, cells: Sequence[Cell], placement: str = "depth", tokens: 
     return fit(made(name, placement).write(cells, seed=SEED), tokens or WhitespaceTokenizer(), completion_frame())
 
 
+@cache
 def one(name: str, length: int = 3000, placement: str = "depth", sample: int = 0, depth: float = 0.4) -> Document:
+    """Written once for all promises that are tested on it."""
     return written(name, [Cell(name, length, depth if placement == "depth" else None, sample)], placement)
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from leadline.core.records import Failure
 from leadline.features.dashboard import pages
+from support.chromium import PATIENCE_MS
 from support.growing_runs import begun_run, of_now, writing
 from support.hostile_text import HOSTILE, MARK, hostile_records
 from support.planted_runs import cliff, failed_record, lost_in_the_middle, planted_records, write_run
@@ -58,7 +59,7 @@ def counted(page: Page, selector: str, count: int) -> None:
     """Waits for this many. The page's policy forbids the usual way, evaluating a string."""
     from playwright.sync_api import expect
 
-    expect(page.locator(selector)).to_have_count(count, timeout=20_000)
+    expect(page.locator(selector)).to_have_count(count, timeout=PATIENCE_MS)
 
 
 def models(page: Page) -> list[str]:

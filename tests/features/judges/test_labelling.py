@@ -89,7 +89,7 @@ def serving(folder: Path) -> Iterator[str]:
         yield server.address.rstrip("/")
     finally:
         server.stop()
-        thread.join(30)
+        thread.join(120)
 
 
 def edit(folder: Path, change: Callable[[list[dict[str, str]]], list[dict[str, str]]]) -> None:
