@@ -76,7 +76,7 @@ class Prompts(Task):
 
 @dataclass(frozen=True)
 class PromptFile:
-    """A file of prompts, read one prompt at a time. Also an TextOrigin."""
+    """A file of prompts, read one prompt at a time. Also a TextOrigin."""
 
     path: Path
 

@@ -74,7 +74,7 @@ def test_a_label_is_saved_at_once_and_wrong_ones_are_refused(folder: Path, addre
 
 
 def test_other_pages_cannot_label(folder: Path, address: str) -> None:
-    assert post(address, {"row": 1, "label": "yes"}, TextOrigin="http://elsewhere.example") == 403
+    assert post(address, {"row": 1, "label": "yes"}, Origin="http://elsewhere.example") == 403
     assert post(address, {"row": 1, "label": "yes"}, **{"Content-Type": "text/plain"}) == 403
     assert post(address, {"row": 1, "label": "yes"}, Host="elsewhere.example") == 403
     assert labels(folder)[1] == ""
@@ -191,11 +191,11 @@ def test_the_dashboard_has_the_page_of_a_run_whose_answers_were_drawn(folder: Pa
         assert get(address, f"{page}/").status == 200
         assert len(json.loads(get(address, f"{page}/rows").text)) == 5
         assert get(address, f"{other}/").status == 404
-        assert post(address + page, {"row": 2, "label": "yes"}, TextOrigin=address) == 200
-        assert post(address + page, {"row": 3, "label": "yes"}, TextOrigin="http://elsewhere.example") == 403
+        assert post(address + page, {"row": 2, "label": "yes"}, Origin=address) == 200
+        assert post(address + page, {"row": 3, "label": "yes"}, Origin="http://elsewhere.example") == 403
         assert post(address, {"row": 3, "label": "yes"}) == 405
     with dashboard(folder, host="0.0.0.0") as address:
-        assert post(address + page, {"row": 3, "label": "yes"}, TextOrigin=address) == 405
+        assert post(address + page, {"row": 3, "label": "yes"}, Origin=address) == 405
     assert labels(folder / "drawn") == ["no", "", "yes", "", ""]
 
 

@@ -119,7 +119,7 @@ class BenchmarkSample:
 
 @dataclass(frozen=True)
 class BenchmarkFile:
-    """The samples of one data set in the file's order. Also an TextOrigin."""
+    """The samples of one data set in the file's order. Also a TextOrigin."""
 
     name: str
     raw: bytes
