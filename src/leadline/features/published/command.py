@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import msgspec
 import typer
 
 from leadline.console.output import (
@@ -18,12 +19,21 @@ from leadline.console.output import (
 )
 from leadline.core.errors import SourceError, UsageError
 from leadline.core.format import format_length
-from leadline.features.published.grade import GradedTask, PublishedScore, grade, grade_published
+from leadline.features.published.grade import (
+    GradedTask,
+    PublishedScore,
+    grade,
+    grade_logs,
+    grade_published,
+    headline_score,
+)
+from leadline.features.published.harness_logs import HarnessLog, LoggedAnswer, find_harness_logs
 from leadline.features.published.prediction_files import Benchmark, read_prediction_files
 from leadline.features.published.results import PrintedScore, PrintedTable, read_printed_table
 from leadline.results.score_files import RowSummary, ScoreRow, mean_of_tasks, read_table, summarise
 from leadline.scorers.overlap import EditBackend
 from leadline.stats.intervals import Estimate, Interval
+from leadline.store.files import replace_file
 from leadline.store.ruler_files import find_predictions
 
 
@@ -49,9 +59,18 @@ def score(
         Path | None,
         typer.Option(help="The benchmark's own data: a prediction for a sample that is not in them is an error."),
     ] = None,
+    write_back: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.jsonl", help="Inspect logs: write our scores for Inspect's scorer `precomputed_scores`."
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,
 ) -> None:
-    """Grade prediction files: the benchmark's own score, and a stricter one where there is one, with 95% intervals."""
+    """Grade prediction files: the benchmark's own score, and a stricter one where there is one, with 95% intervals.
+
+    Logs of other harnesses are recognised: samples_TASK_DATE.jsonl of lm-evaluation-harness, and Inspect's .eval.
+    """
     if benchmark != "ruler":
         _score_published(
             benchmark, files, data, code_metric=code_metric, compensated=compensated, fine_bins=fine_bins, json=json
@@ -59,7 +78,12 @@ def score(
         return
     if data is not None:
         raise UsageError("RULER has no data file to check", where="--data", fix="leave out --data")
-    graded = grade(find_predictions(files))
+    logs = find_harness_logs(files)
+    for note in dict.fromkeys(note for log in logs for note in log.notes):
+        warn(note)
+    if write_back is not None:
+        _write_back(logs, write_back)
+    graded = grade_logs(logs) if logs else grade(find_predictions(files))
     if not graded:
         raise SourceError("no predictions found", where=", ".join(map(str, files)), fix="give pred/TASK.jsonl files")
     mean = _mean(graded)
@@ -67,6 +91,21 @@ def score(
         print_json({"tasks": [_as_json(g) for g in graded], "mean": _averages_as_json(mean) if mean else None})
     else:
         _show_graded(graded, mean)
+
+
+def _write_back(logs: list[HarnessLog], path: Path) -> None:
+    """A line for each answer, as Inspect's `precomputed_scores` reads it."""
+    answers = [answer for log in logs if log.harness == "inspect" for task in log.tasks for answer in task.answers]
+    if not answers:
+        raise UsageError("scores are written back to Inspect logs only", where="--write-back", fix="name .eval files")
+    replace_file(path, b"".join(msgspec.json.encode(_precomputed(answer)) + b"\n" for answer in answers))
+    echo(path)
+
+
+def _precomputed(answer: LoggedAnswer) -> dict[str, Any]:
+    score = headline_score(answer)
+    values = {"id": answer.id, "epoch": answer.epoch, "value": score.value, "answer": score.answer or answer.text}
+    return values | ({"explanation": score.explanation} if score.explanation else {})
 
 
 def _score_published(

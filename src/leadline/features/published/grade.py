@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from leadline.core.errors import UnknownName
-from leadline.core.records import Completion
+from leadline.core.records import Completion, Score
 from leadline.core.types import Match, Question
 from leadline.features.published import infinitebench_scorers as infinitebench
 from leadline.features.published import longbench_scorers as longbench
 from leadline.features.published.benchmark_files import E_BINS, INFINITEBENCH, LONGBENCH
+from leadline.features.published.harness_logs import HarnessLog, LoggedAnswer
 from leadline.features.published.prediction_files import Benchmark, PublishedAnswer
+from leadline.scorers.match import ALL as MATCH_ALL
+from leadline.scorers.match import ANY as MATCH_ANY
 from leadline.scorers.match import RULER_STRICT, RULER_V1
 from leadline.scorers.normalise import post_process
 from leadline.scorers.overlap import EditBackend
@@ -49,10 +52,36 @@ def grade(files: Iterable[RulerFile]) -> list[GradedTask]:
     return found
 
 
+def grade_logs(logs: Iterable[HarnessLog]) -> list[GradedTask]:
+    """One result per task and length of the logs of another harness. Answers to one sample are one document."""
+    tasks: dict[tuple[str, int | None], list[LoggedAnswer]] = {}
+    for log in logs:
+        for task in log.tasks:
+            tasks.setdefault((task.task, task.length), []).extend(task.answers)
+    return [
+        _graded_answers(
+            task, length, [a.question for a in answers], [a.text for a in answers], [str(a.id) for a in answers]
+        )
+        for (task, length), answers in sorted(tasks.items(), key=lambda item: (item[0][0], item[0][1] or 0))
+        if answers
+    ]
+
+
+def headline_score(answer: LoggedAnswer) -> Score:
+    """The score that a run would show for this answer."""
+    return (MATCH_ALL if answer.question.match == "all" else MATCH_ANY).score(answer.question, Completion(answer.text))
+
+
 def _graded(task: str, length: int | None, predictions: Sequence[Prediction]) -> GradedTask:
     questions = [_question(task, prediction) for prediction in predictions]
-    answers = [Completion(p.pred) for p in predictions]
     names = [str(number) for number in range(len(predictions))]  # every sample of RULER has its own document
+    return _graded_answers(task, length, questions, [p.pred for p in predictions], names)
+
+
+def _graded_answers(
+    task: str, length: int | None, questions: Sequence[Question], texts: Sequence[str], names: Sequence[str]
+) -> GradedTask:
+    answers = [Completion(text) for text in texts]
     published = [RULER_V1.score(p, a).value for p, a in zip(questions, answers, strict=True)]
     strict = [RULER_STRICT.score(p, a).value for p, a in zip(questions, answers, strict=True)]
     return GradedTask(
@@ -60,7 +89,7 @@ def _graded(task: str, length: int | None, predictions: Sequence[Prediction]) ->
         length=length,
         metric="string_match_part" if questions[0].match == "any" else "string_match_all",
         score=round(sum(published) / len(published) * 100, 2),
-        nulls=sum(not post_process(p.pred) for p in predictions),
+        nulls=sum(not post_process(text) for text in texts),
         published=mean_interval(published, names),
         strict=mean_interval(strict, names),
     )

@@ -1,0 +1,99 @@
+"""Logs of other harnesses are recognised by what is in them and graded by RULER's rule where it is RULER."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leadline.features.published.harness_logs import find_harness_logs, harness_log
+from support.commands import Say
+
+
+def _line(number: int, answer: str, outputs: list[str], **doc: Any) -> str:
+    """The fields of a line that lm-eval 0.4.13 writes for its RULER tasks."""
+    return json.dumps(
+        {
+            "doc_id": number,
+            "doc": {"index": 7, "input": "Some text.\nWhat is it?", "outputs": outputs, "gen_prefix": "It is", **doc},
+            "target": outputs,
+            "arguments": {"gen_args_0": {"arg_0": "prompt", "arg_1": {"until": []}}},
+            "resps": [[answer]],
+            "filtered_resps": [answer],
+            "filter": "none",
+            "metrics": ["4096"],
+            "doc_hash": "0", "prompt_hash": "0", "target_hash": "0", "4096": 1.0,
+        }
+    )  # fmt: skip
+
+
+def _write(path: Path, *lines: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
+
+
+def test_question_answering_accepts_any_reference_as_ruler_does(say: Say, tmp_path: Path) -> None:
+    """lm-eval 0.4 averages over references: one of three found is 33 there and 100 by RULER's own rule."""
+    path = _write(
+        tmp_path / "samples_ruler_qa_squad_2026-08-21T10-11-12.345678.jsonl",
+        _line(0, "in Paris, I think", ["Paris", "the city of Paris", "Paris, France"], max_length=4096),
+        _line(1, "Rome", ["Paris", "the city of Paris"], max_length=4096),
+    )
+    said = say("score", str(path), "--json")
+    assert said.code == 0, said.err
+    (row,) = json.loads(said.out)["tasks"]
+    assert (row["task"], row["length"], row["score"], row["samples"]) == ("ruler_qa_squad", 4096, 50.0, 2)
+
+
+def test_lengths_of_one_file_are_apart_and_filters_are_one_answer(tmp_path: Path) -> None:
+    path = _write(
+        tmp_path / "samples_niah_single_1_2026-08-21T10-11-12.345678.jsonl",
+        _line(0, "41", ["41"], max_length=4096),
+        _line(0, "41", ["41"], max_length=4096),
+        _line(1, "41", ["42"], max_length=8192),
+    )
+    log = harness_log(path)
+    assert log is not None
+    assert [(task.task, task.length, len(task.answers)) for task in log.tasks] == [
+        ("niah_single_1", 4096, 1), ("niah_single_1", 8192, 1),
+    ]  # fmt: skip
+
+
+def test_a_folder_of_rulers_predictions_is_no_log(tmp_path: Path) -> None:
+    _write(tmp_path / "4096" / "pred" / "vt.jsonl", json.dumps({"pred": "A", "outputs": ["A"], "input": "x"}))
+    assert find_harness_logs([tmp_path]) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ('{"doc_id": 1, "doc": {}, "resps": "text"}', "not a line of lm-eval's samples"),
+        ('{"doc_id": 1, "doc": {"outputs": []}, "resps": [["a"]]}', "no reference answers"),
+        ('{"doc_id": 1, "doc": {"outputs": ["a"]}, "resps": [[]]}', "has no answer"),
+        ('{"doc_id": 1', "not a line of lm-eval's samples"),
+    ],
+)
+def test_a_damaged_line_is_named(say: Say, tmp_path: Path, line: str, what: str) -> None:
+    path = _write(tmp_path / "samples_vt.jsonl", _line(0, "A", ["A"]), line)
+    said = say("score", str(path))
+    assert said.code != 0
+    assert what in said.err
+    assert f"{path}:2" in said.err
+
+
+def test_a_log_and_another_file_are_not_graded_together(say: Say, tmp_path: Path) -> None:
+    log = _write(tmp_path / "samples_vt.jsonl", _line(0, "A", ["A"]))
+    other = _write(tmp_path / "vt.jsonl", json.dumps({"pred": "A", "outputs": ["A"]}))
+    said = say("score", str(log), str(other))
+    assert said.code != 0
+    assert "grade them apart" in said.err
+
+
+def test_scores_are_written_back_to_inspect_alone(say: Say, tmp_path: Path) -> None:
+    log = _write(tmp_path / "samples_vt.jsonl", _line(0, "A", ["A"]))
+    said = say("score", str(log), "--write-back", "scores.jsonl")
+    assert said.code != 0
+    assert "name .eval files" in said.err
