@@ -17,7 +17,7 @@ from rich.text import Text
 
 from leadline.console.output import say, warn
 from leadline.core.errors import Interrupted
-from leadline.core.format import format_duration, format_length, format_percent, sanitise, sanitise_lines
+from leadline.core.format import format_count, format_duration, format_length, format_percent, sanitise, sanitise_lines
 from leadline.core.records import Record
 from leadline.results.breakdowns import NO_CONTEXT
 from leadline.results.progress import RunProgress, SampleCounter
@@ -197,7 +197,8 @@ class ProgressListener:
                 self._say(event.sentence)
             self._sentence = event.sentence
         elif isinstance(event, Stopping):
-            self._say(f"stopping: {sanitise(event.why)}. Finishing requests in flight; Ctrl-C again stops at once.")
+            waits = f" Waiting for {format_count(event.in_flight, 'answer')} in flight;" if event.in_flight else ""
+            self._say(f"stopping: {sanitise(event.why)}.{waits} Ctrl-C again ends it at once.")
         if self._view is not None and not (isinstance(event, Answered) and event.more):
             self._view.update(self.progress(), self.describe_scores())
 

@@ -166,6 +166,9 @@ def format_refusals(run: Run) -> str:
         return ""
     why = refused.most_common(1)[0][0]
     fix = too_long_fix(run) if why == "context_length" else ""
+    if count == totals.asked:
+        reason = f"{why}: {sanitise(totals.messages[why], 120)}"
+        return f"None of {format_count(count, 'prompt')} got an answer ({reason}){f'; {fix}' if fix else ''}. "
     counted = "They count as wrong." if run.table.failures == "zero" else "What follows is about the others alone."
     return (
         f"{count:,} of {format_count(totals.asked, 'prompt')} got no answer ({why}: "
@@ -204,6 +207,8 @@ def claim(run: Run, found: EffectiveLength | None) -> str:
         return f"was not measured: {problem}."
     if found is None:
         whole = run.table.whole
+        if run.totals.failures.total() == run.totals.asked > 0 and not run.totals.truncated:
+            return "has no result: nothing was measured."
         if not run.table.tasks and run.logprobs:
             up_to = format_length(max(_measured_lengths(run)))
             return f"was measured by log-probabilities alone, up to {up_to}: no accuracy and no effective length."

@@ -86,6 +86,8 @@ class _Engine:
         self._budget = budget_of(plan.spec.limits, writer.folder, plan.spec.model, plan.tariff)
         self._limit = plan.document_limit()
         planned = partial(planned_documents, plan.spec, plan.tasks, done)
+        self._in_flight = 0
+        """Answers that workers wait for; changed with the lock of the queue held."""
         self._missing = [cell for document in planned() for cell in document.missing]
         """The cells to ask."""
         self._queue = Queue(
@@ -150,7 +152,7 @@ class _Engine:
                 watch.look()
                 if self.stop.is_set and not announced:
                     announced = True
-                    self._listen(Stopping(str(self.stop.error).partition("\n")[0]))
+                    self._listen(Stopping(str(self.stop.error).partition("\n")[0], self._in_flight))
                     self._queue.close()
                 self._writer.sync()
         self._pass_on()
@@ -182,10 +184,12 @@ class _Engine:
         """Records the answers to `work` and takes the next piece of work; None when there is no more."""
         with self._queue.turn:
             if work is not None:
+                self._in_flight -= len(work.probes)
                 self._record(work, answers)
             following = None if self.stop.is_set else self._in_time(self._within_budget(self._queue.take()))
-            if following is not None and self._keep_prompts:
-                for probe in following.probes:
+            if following is not None:
+                self._in_flight += len(following.probes)
+                for probe in following.probes if self._keep_prompts else ():
                     self._writer.keep_prompt(probe.cell, following.document.prompt_text(probe))
             return following
 

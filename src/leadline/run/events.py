@@ -77,6 +77,8 @@ class Stopping:
     """No new request is sent; those in flight are finished."""
 
     why: str
+    in_flight: int = 0
+    """Answers that are waited for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from leadline.core import registry
 from leadline.core.contracts import (
@@ -25,6 +26,7 @@ from leadline.core.contracts import (
     Model,
     ModelCard,
     ModelProvider,
+    Remote,
     Replicated,
     Task,
     logprob_model,
@@ -32,6 +34,7 @@ from leadline.core.contracts import (
 from leadline.core.errors import LengthError, SourceError, StoreError, UsageError
 from leadline.core.format import format_count
 from leadline.core.money import Tariff, check_budget
+from leadline.core.records import Failure
 from leadline.core.secrets import HIDDEN, holds_secret
 from leadline.core.spec import AUTO, Limits, Spec
 from leadline.core.types import Cell, Document
@@ -159,7 +162,9 @@ def _prepare(spec: Spec, open_: OpenModel | None, listen: Listener, planning: bo
             raise SourceError(model.card.plan_only, where=spec.model, fix=fix)
         spec, chosen = resolve_auto(spec, tasks, model)
         fitter = _make_fitter(spec, tasks, model)
-        notes = (*model.card.notes, *chosen, *_check_card(spec, model.card))
+        if not planning:
+            _ask_for_logprobs(tasks, model)
+        notes = (*model.card.notes, *chosen, *_check_card(spec, model.card), *_fewer_workers(spec.limits, model.card))
         check_memory(spec, tasks, model.tokenizer)
         fitter.extra_allowance = first_allowances(spec.allowance, spec.lengths)
         allowed = {title: allowances(spec, title, task, fitter.extra_allowance) for title, task in tasks.items()}
@@ -205,11 +210,33 @@ def _make_fitter(spec: Spec, tasks: Mapping[str, Task], model: Model) -> Fitter:
     return fitter
 
 
+def _ask_for_logprobs(tasks: Mapping[str, Task], model: Model) -> None:
+    """Raises if a server does not give log-probabilities of a few words, before it reads documents for nothing."""
+    title = next((title for title, task in tasks.items() if task.request == "logprobs"), "")
+    if not title or not isinstance(model, Remote):
+        return
+    words = np.concatenate([model.tokenizer.encode(model.plain.before), model.tokenizer.encode("One two three four.")])
+    outcome = logprob_model(model, title).nll(words, (), ((1, len(words)),))
+    if isinstance(outcome, Failure) and not outcome.transient:
+        raise UsageError(
+            f"{model.card.name} gives no log-probabilities of a prompt, which {title} needs: {outcome.message}",
+            where=model.address,
+            fix="measure the model in process (hf:FOLDER), or serve it with vLLM",
+        )
+
+
 def asked_at_once(model: Model, limits: Limits) -> int:
     """The number of workers: requests to a server, or documents for a model in process."""
     if model.asked_per == "probe":
-        return limits.workers
+        return min(limits.workers, model.card.slots or limits.workers)
     return model.replicas if isinstance(model, Replicated) else 1
+
+
+def _fewer_workers(limits: Limits, card: ModelCard) -> Iterator[str]:
+    """That more workers were asked for than the server has slots."""
+    if card.slots and "workers" in limits.model_fields_set and limits.workers > card.slots:
+        slots = format_count(card.slots, "slot")
+        yield f"{format_count(card.slots, 'worker')} instead of {limits.workers}: the server has {slots}"
 
 
 def open_model(spec: Spec, *, planning: bool = False) -> Model:

@@ -74,6 +74,12 @@ class ServerInfo:
     """The URL that does list models, when base_url does not: probably the intended one."""
     notes: tuple[str, ...] = ()
 
+    @property
+    def slots(self) -> int | None:
+        """How many requests llama.cpp answers at once, each in a slot of its own; others do not say."""
+        slots = self.props.get("total_slots")
+        return slots if type(slots) is int and slots > 0 else None
+
     def schema_fields(self, schema: Mapping[str, Any], *, chat: bool) -> dict[str, Any]:
         """The fields that make this server follow a JSON schema; nothing where no way is known.
 
@@ -334,8 +340,7 @@ def _readable(path: str) -> Path | None:
 def ask_prefix_cache(client: HttpClient, server: ServerInfo) -> PrefixCache:
     """A server that does not answer this question has a cache of unknown size."""
     if server.kind == "llamacpp":
-        slots = server.props.get("total_slots")
-        return PrefixCache(slots=slots if type(slots) is int and slots > 0 else 1)
+        return PrefixCache(slots=server.slots or 1)
     try:
         if server.kind == "vllm":
             reply = send_with_retries(client, "GET", f"{client.root_url}/metrics")

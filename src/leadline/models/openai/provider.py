@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 
 _KEY = re.compile(r"(sk|pk|gsk|hf|xai|r8|pplx|nvapi|glpat|ghp|AIza|key)[_-]?(?=.*[a-z0-9])\w{12,}", re.ASCII)
 """How the keys of known services begin, in a name that may be that of an environment variable."""
+NO_PROMPT_LOGPROBS = {"llamacpp": "llama.cpp's server lists those of generated tokens only"}
+"""By kind of server: why it has no log-probabilities of a prompt."""
 IN_ENVIRONMENT = "put the whole URL into an environment variable and give its name: base_url_env=NAME"
 
 
@@ -315,6 +317,8 @@ class OpenAIModel:
             constants=dict(server.constants),
             fingerprints=fingerprints,
             notes=tuple(notes),
+            logprobs_problem=NO_PROMPT_LOGPROBS.get(server.kind, ""),
+            slots=server.slots,
             plan_only=server.away,
         )
 
