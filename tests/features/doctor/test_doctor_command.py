@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from leadline.core.errors import ServerAway
 from leadline.core.registry import ModelName, provider
+from leadline.features.doctor import checks as checks_module
 from leadline.features.doctor import serving
-from leadline.features.doctor.checks import CHECKS, examine
+from leadline.features.doctor.checks import CHECKS, Check, examine
+from leadline.features.doctor.findings import CheckResult
 from leadline.features.doctor.serving import is_same_model
 from leadline.models.openai import discovery
 from leadline.run import events
@@ -219,3 +223,56 @@ def test_the_documentation_lists_every_check() -> None:
     page = (Path(__file__).parents[3] / "docs" / "doctor.md").read_text()
     listed = [line.split("`")[1] for line in page.splitlines() if line.startswith("| `")]
     assert listed == [check.id for check in CHECKS]
+
+
+# --- slow servers
+
+
+def test_results_are_shown_as_they_come_and_an_estimate_before(say: Say) -> None:
+    with ReadingServer() as server:
+        done = say("doctor", "--model", name_of(server), "--check", "tokenizer", "--check", "truncation")
+    assert done.code == 0, done.err
+    assert re.search(r"about .*: 14 requests, 4 of them of up to 4k tokens; --quick", done.err)
+    lines = done.out.splitlines()
+    assert lines[0].startswith("fake on ")
+    assert lines[1].startswith("ok        tokenizer (tokenizer): ")
+    assert lines[2].startswith("ok        silent truncation (truncation): ")
+
+
+def test_a_quick_check_up_sends_small_requests_only(say: Say) -> None:
+    with ReadingServer() as server:
+        done = say("doctor", "--model", name_of(server), "--quick", "--json")
+        assert server.longest < 1024
+    made = [result["check"] for result in json.loads(done.out)["results"]]
+    assert made == [check.id for check in CHECKS if check.cheap]
+    assert "about" not in done.err
+
+
+def test_after_ctrl_c_the_same_command_makes_only_the_missing_checks(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
+    make = checks_module._make
+    made: list[str] = []
+
+    def uninterrupted(check: Check, *rest: Any) -> CheckResult:
+        made.append(check.id)
+        return make(check, *rest)
+
+    def interrupted(check: Check, *rest: Any) -> CheckResult:
+        if check.id == "prefix":
+            raise KeyboardInterrupt
+        return uninterrupted(check, *rest)
+
+    with ReadingServer() as server:
+        monkeypatch.setattr(checks_module, "_make", interrupted)
+        stopped = say("doctor", "--model", name_of(server), "--quick")
+        assert stopped.code == 130, stopped.err
+        assert "interrupted; 4 checks made and kept" in stopped.err
+        assert "run the same command again" in stopped.err
+        assert stopped.out.count("ok  ") == 4
+        monkeypatch.setattr(checks_module, "_make", uninterrupted)
+        whole = say("doctor", "--model", name_of(server), "--quick")
+        assert whole.code == 0, whole.err
+        assert "resuming: 4 checks" in whole.err
+        assert made == [check.id for check in CHECKS if check.cheap]
+        assert all(f" ({check.id}): " in whole.out for check in CHECKS if check.cheap)
+        again = say("doctor", "--model", name_of(server), "--quick")
+        assert "resuming" not in again.err

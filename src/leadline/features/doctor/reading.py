@@ -76,11 +76,19 @@ class Accepted:
     """Why the claimed length was not answered."""
 
 
+def _claimed(examiner: Examiner) -> int | None:
+    card = examiner.model.card
+    return card.window if card.window_is_hard or examiner.server is not None else None
+
+
+def longest_wanted(examiner: Examiner) -> int:
+    """The length of the longest prompt that is tried."""
+    return min(examiner.longest or LONGEST, _claimed(examiner) or examiner.longest or UNKNOWN_WINDOW)
+
+
 def accepted(examiner: Examiner) -> Accepted:
     """Sends a prompt of the claimed length; if it is refused, bisects."""
-    card = examiner.model.card
-    claimed = card.window if card.window_is_hard or examiner.server is not None else None
-    wanted = min(examiner.longest or LONGEST, claimed or examiner.longest or UNKNOWN_WINDOW)
+    claimed, wanted = _claimed(examiner), longest_wanted(examiner)
     failure = _refusal(examiner, wanted)
     if failure is None:
         return Accepted(wanted, wanted, claimed)
