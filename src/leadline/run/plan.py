@@ -215,8 +215,9 @@ def _ask_for_logprobs(tasks: Mapping[str, Task], model: Model) -> None:
     title = next((title for title, task in tasks.items() if task.request == "logprobs"), "")
     if not title or not isinstance(model, Remote):
         return
-    words = np.concatenate([model.tokenizer.encode(model.plain.before), model.tokenizer.encode("One two three four.")])
-    outcome = logprob_model(model, title).nll(words, (), ((1, len(words)),))
+    asked = logprob_model(model, title)
+    words = np.concatenate([model.tokenizer.encode(text) for text in (asked.plain.before, "One two three four.")])
+    outcome = asked.nll(words, (), ((1, len(words)),))
     if isinstance(outcome, Failure) and not outcome.transient:
         raise UsageError(
             f"{model.card.name} gives no log-probabilities of a prompt, which {title} needs: {outcome.message}",
