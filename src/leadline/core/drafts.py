@@ -125,6 +125,7 @@ class DraftQuestion(Question, frozen=True, kw_only=True):
         values["text"] = (self.question_before_document or self.text).strip()
         if self.count_targets is not None:
             values["targets"] = self.count_targets(document_text)
+            values["whole_document"] = True
         if self.count_mistakes is not None:
             values["mistakes"] = self.count_mistakes(document_text)
         return Question(**values)
@@ -183,4 +184,7 @@ def _from_memory(question: DraftQuestion) -> DraftQuestion:
             fix="leave out --no-context for this task",
         )
     labels = {**question.labels, "no_context": "true"}
-    return msgspec.structs.replace(question, text=question.text.lstrip(), facts=(), distractors=(), labels=labels)
+    return msgspec.structs.replace(
+        question, text=question.text.lstrip(), facts=(), order_facts=(), distractors=(), whole_document=False,
+        labels=labels,
+    )  # fmt: skip

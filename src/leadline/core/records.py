@@ -2,6 +2,7 @@
 
     Answer    what was really sent and what came back: a Completion, a Measurement or a Failure
     Score     what a scorer makes of a completion
+    Needs     which part of the document answers the question
     Receipt   whether the model read as many tokens as were sent
     Record    a question and its answer, with all that grading it again needs: one line of records.jsonl
 
@@ -142,6 +143,16 @@ class PlantedRecord(msgspec.Struct, frozen=True):
     depth: float
 
 
+class Needs(msgspec.Struct, frozen=True):
+    """What of the document answers a question: pieces of text, and how far apart they are."""
+
+    pieces: int
+    span: int
+    """Tokens from the first token of evidence to the last."""
+    tokens: int
+    """Tokens of the pieces together: the smallest part of the document that answers the question."""
+
+
 UNIT = "unit"
 """The label with the unit of a log-probability metric. Only records of such metrics have it, failed ones too."""
 
@@ -159,6 +170,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     facts: tuple[PlantedRecord, ...]
     evidence: tuple[str, ...] = ()
     """The facts that the question needs, each with some of the text around it, for judges and readers."""
+    needs: Needs | None = None
+    """What of the document answers the question; None if that is not known, or without a document."""
     body_tokens: int
     """Tokens of the document up to the cut, without what precedes the body."""
     prompt_tokens: int

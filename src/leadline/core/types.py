@@ -137,6 +137,10 @@ class Question(msgspec.Struct, frozen=True, omit_defaults=True):
     scorers: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
     """The ids of the facts that are needed."""
+    order_facts: tuple[str, ...] = ()
+    """The ids of facts that are needed only because their order decides which one is asked for, as in "the third"."""
+    whole_document: bool = False
+    """Whether the answer follows from all of the document, as a count does."""
     distractors: tuple[str, ...] = ()
     labels: Mapping[str, str] = {}
     """Notes on the sample (wording number, hops ...) to break results down by. No scorer reads them."""

@@ -69,6 +69,37 @@ class StratumCounter:
         ]
 
 
+@dataclass(slots=True)
+class NeedsCounter:
+    """Collects, for every graded answer whose evidence is known, what its question needs of the document."""
+
+    failures: Failures = "excluded"
+    task: list[str] = field(default_factory=list)
+    cluster: list[str] = field(default_factory=list)
+    score: list[float] = field(default_factory=list)
+    length: list[int] = field(default_factory=list)
+    span: list[int] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    pieces: list[int] = field(default_factory=list)
+
+    def add(self, record: Record) -> None:
+        needs, score = record.needs, record.score
+        if score is None and self.failures == "zero":
+            score = 0.0
+        if needs is None or score is None:
+            return
+        self.task.append(record.cell.task)
+        self.cluster.append(record.cluster)
+        self.score.append(score)
+        self.length.append(record.cell.length)
+        self.span.append(needs.span)
+        self.tokens.append(needs.tokens)
+        self.pieces.append(needs.pieces)
+
+    def __len__(self) -> int:
+        return len(self.task)
+
+
 def _natural(key: tuple[str, str, str]) -> tuple[str, str, list[tuple[int, int, str]]]:
     """Numbers inside a value in the order of their size."""
     parts = re.split(r"(\d+)", key[2])

@@ -14,6 +14,7 @@ from leadline.core.money import format_money
 from leadline.core.records import UNIT, Record
 from leadline.results.breakdowns import (
     AbsentRates,
+    NeedsCounter,
     Stratum,
     StratumCounter,
     WordingSpread,
@@ -110,6 +111,8 @@ class Run:
         """Of tasks whose samples come from a data set and have an id there."""
         self._absent: list[Record] = []
         self._strata = StratumCounter(failures)
+        self.needs = NeedsCounter(failures)
+        """What every question of the table needs of its document, where that is known."""
         counter = SampleCounter.of(manifest)
         status = status_of(folder, manifest)  # before reading, so that all records of a finished run are read
         aside: dict[RecordKind, list[Record]] = {"no_context": [], "logprob": []}
@@ -128,6 +131,7 @@ class Run:
                     if record.question.absent is not None:
                         self._absent.append(record)
                     self._strata.add(record)
+                    self.needs.add(record)
                     yield record
                 else:
                     aside[kind].append(record)

@@ -22,6 +22,7 @@ from leadline.core.records import (
     Failure,
     FailureClass,
     Measurement,
+    Needs,
     Outcome,
     PlantedRecord,
     Receipt,
@@ -97,6 +98,7 @@ class Recorder:
             question=probe.question,
             facts=tuple(PlantedRecord(f.id, f.start, f.end, f.depth_asked, f.depth) for f in document.planted(probe)),
             evidence=evidence_of(document, probe),
+            needs=needs_of(document, probe),
             body_tokens=probe.body_tokens,
             prompt_tokens=probe.prompt_tokens,
             sent=sent,
@@ -187,6 +189,23 @@ def evidence_of(document: Document, probe: Probe) -> tuple[str, ...]:
             break
         kept.append(excerpt)
     return tuple(kept)
+
+
+def needs_of(document: Document, probe: Probe) -> Needs | None:
+    """From the positions of the evidence. What is counted, and what is not there, takes the whole document."""
+    question = probe.question
+    if probe.body_tokens and (question.whole_document or question.absent):
+        return Needs(1, probe.body_tokens, probe.body_tokens)
+    wanted = {*question.facts, *question.order_facts}
+    places = sorted((fact.start, fact.end) for fact in document.facts if fact.id in wanted)
+    if not places:
+        return None
+    last = max(end for _, end in places)
+    tokens, reached = 0, places[0][0]
+    for start, end in places:
+        tokens += max(0, end - max(start, reached))
+        reached = max(reached, end)
+    return Needs(len(places), last - places[0][0], tokens)
 
 
 def text_around(text: str, fact: str, *, start: int, end: int, margin: int = EVIDENCE_MARGIN) -> str:

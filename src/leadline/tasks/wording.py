@@ -407,6 +407,6 @@ class RetrievalTask(WordedTask):
             return asked
         others = tuple(dict.fromkeys((*question.targets, *question.distractors)))
         return msgspec.structs.replace(
-            asked, targets=(reply,), count_targets=None, match="any", facts=(), distractors=others, mistakes={},
-            count_mistakes=None,
+            asked, targets=(reply,), count_targets=None, match="any", facts=(), order_facts=(), distractors=others,
+            mistakes={}, count_mistakes=None,
         )  # fmt: skip

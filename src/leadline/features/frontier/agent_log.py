@@ -167,6 +167,7 @@ class AgentLog(WordedTask):
             allowance=self.answer_tokens,
             scorers=SCORERS["all"],
             facts=(f"{cell.key}#0.0",),
+            order_facts=tuple(f"{cell.key}#0.{n}" for n in range(1, len(job.failed))),
             distractors=tuple(command for command in everything if command != target),
             labels={"wording": "own" if "line" in self.wording else str(job.wording), "failures": str(len(job.failed))},
             family="needle",

@@ -124,6 +124,7 @@ class Mrcr(RetrievalTask):
             allowance=self.answer_tokens or len(target) // CHARACTERS_PER_TOKEN,
             scorers=MRCR_SCORERS,
             facts=(f"{group.name}.{number}",),
+            order_facts=tuple(f"{group.name}.{n}" for n in range(number)),
             distractors=elsewhere,
             mistakes={WRONG_ORDINAL: others} if others else {},
             labels={"needles": str(self.needles), "kind": items.kinds[pair.kind]},

@@ -112,6 +112,7 @@ class Synthetic(WordedTask):
         count_targets: Callable[[str], tuple[str, ...]] | None = None,
         allowance: int,
         needed: Sequence[Fact] | None = None,
+        whole_document: bool = False,
         scorers: tuple[str, ...] = ("match.all", "infinitebench"),
         **asked: object,
     ) -> Draft:
@@ -131,6 +132,7 @@ class Synthetic(WordedTask):
                     allowance=allowance,
                     scorers=scorers,
                     facts=tuple(fact.id for fact in (facts if needed is None else needed)),
+                    whole_document=whole_document,
                     dataset=self.dataset,
                 ),
             ),
@@ -183,6 +185,7 @@ class MathFind(Synthetic):
             (*before, *facts, *after),
             (str(above[-1]),),
             needed=facts,
+            whole_document=True,
             allowance=self.answer_tokens,
             rank=self.rank,
         )

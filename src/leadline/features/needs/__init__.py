@@ -1,0 +1,1 @@
+"""What a question needs of its document, in a report: accuracy against the evidence, beside length."""
