@@ -41,7 +41,8 @@ class Concordance:
         documents without exception give."""
         if self.value in (0.0, 1.0):
             far = 1 - (1 - CONFIDENCE) ** (1 / self.documents)
-            return Interval(*((0.0, far) if self.value == 0 else (1 - far, 1.0)), CONFIDENCE, "no exception")
+            low, high = (0.0, far) if self.value == 0 else (1 - far, 1.0)
+            return Interval(low, high, CONFIDENCE, "no exception")
         return _on_logit_scale(self.value, self.errors)
 
     def minus(self, other: Concordance) -> Interval:

@@ -161,5 +161,5 @@ def _values(axis: NeedsAxis) -> dict[str, Any]:
     return {
         "quantity": axis.name,
         "concordance": told,
-        "scores": [{"from": low, **estimate_values(estimate)} for low, estimate in axis.means.items()],
+        "scores": [{"from": low, **(estimate_values(estimate) or {})} for low, estimate in axis.means.items()],
     }
