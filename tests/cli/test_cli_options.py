@@ -146,7 +146,7 @@ def test_a_setting_of_a_suite_is_refused_where_no_task_uses_it() -> None:
 def test_lists_are_lists_and_text_keeps_its_commas() -> None:
     own = ["needle=On a sunny day, the cat sat on it.", "question=Who sat, and where?"]
     for answers in ("answers=cat,the cat", 'answers=["cat", "the cat"]'):
-        (task,) = spec(set_=[*own, answers]).tasks
+        (task,) = spec("niah_own", set_=[*own, answers]).tasks
         assert task.options["answers"] == ["cat", "the cat"]
         assert task.options["needle"] == "On a sunny day, the cat sat on it."
 
@@ -165,11 +165,12 @@ def test_several_tasks_may_be_given_also_from_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        ({"what": "nia"}, "did you mean 'niah'?"),
+        ({"what": "nia"}, "did you mean 'niah'"),
         ({"set_": ["kyes=2"]}, "did you mean 'keys'?"),
         ({"set_": ["keys"]}, "write --set keys=4"),
         ({"set_": ["=4"]}, "write --set keys=4"),
-        ({"set_": ["answers=[x]"]}, "quote it for the shell"),
+        ({"what": "niah_own", "set_": ["answers=[x]"]}, "quote it for the shell"),
+        ({"set_": ["answers=18"]}, "name niah_own in place of this task"),
         ({"set_": ["keys=[]"]}, "write --set keys=VALUE"),
         ({"model": None}, "add --model"),
         ({"lengths": "4q"}, "write 4096, 4k"),

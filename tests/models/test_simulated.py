@@ -18,6 +18,7 @@ from leadline.models.sim.profiles import ARCHETYPES, NEVER_RIGHT
 from leadline.scorers.failure import classify
 from leadline.scorers.match import ALL, ANY, RULER_STRICT
 from leadline.tasks.niah import Needle
+from leadline.tasks.niah_own import OwnNeedle
 from leadline.text.chat import completion_frame
 from support.fitting import fit
 from support.simulated_grid import WORDS, needle_documents, open_simulated, reply, scored, text_document
@@ -64,7 +65,7 @@ def test_every_question_of_a_shared_and_of_a_nested_document_is_answered() -> No
 
 
 def test_a_needle_of_the_users_own_is_answered_with_one_of_its_answers() -> None:
-    task = Needle(
+    task = OwnNeedle(
         haystack="prose",
         needle="The keeper of the northern lighthouse paints his boat blue every spring.",
         question="Which colour does the keeper of the lighthouse give his boat?",

@@ -34,9 +34,9 @@ from support.toy_tokenizers import toy_tokenizer
 
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "mrcr": ("mrcr", {}), "graphwalks": ("graphwalks", {}), "aggregate": ("aggregate", {}), "worlds": ("worlds", {}),
-    "ladder": ("ladder", {}), "niah": ("niah", {}), "association": ("niah", {"match": "association"}),
-    "pieces": ("niah", {"pieces": 2}), "hard": ("niah", {"hard": "near_miss"}), "absent": ("kv", {"absent": 0.5}),
-    "agent_log": ("agent_log", {}), "copy_words": ("copy_words", {}),
+    "ladder": ("ladder", {}), "niah": ("niah", {}), "association": ("niah_forms", {"match": "association"}),
+    "pieces": ("niah_forms", {"pieces": 2}), "hard": ("niah_forms", {"hard": "near_miss"}),
+    "absent": ("kv", {"absent": 0.5}), "agent_log": ("agent_log", {}), "copy_words": ("copy_words", {}),
 }  # fmt: skip
 TOKENIZERS = ("whitespace", "bytes", "gpt2", "unigram", "llama2")
 LENGTHS = tuple(512 << n for n in range(8))

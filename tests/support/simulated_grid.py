@@ -9,7 +9,7 @@ from leadline.core.registry import ModelName, provider
 from leadline.core.types import Cell, Document, Probe, Question
 from leadline.models.sim.model import SimulatedModel
 from leadline.scorers.match import ALL
-from leadline.tasks.niah import Needle
+from leadline.tasks.niah import NeedleTask
 from leadline.text.chat import completion_frame
 from leadline.text.tokenizers import WhitespaceTokenizer
 from support.fitting import fit
@@ -25,7 +25,7 @@ def open_simulated(text: str) -> SimulatedModel:
 
 
 def needle_documents(
-    task: Needle, lengths: Sequence[int], depths: Sequence[float], samples: int, *, seed: int = 0
+    task: NeedleTask, lengths: Sequence[int], depths: Sequence[float], samples: int, *, seed: int = 0
 ) -> list[Document]:
     """One document a cell, longest first, as a run builds them."""
     cells = [Cell("niah", n, d, s) for n in sorted(lengths, reverse=True) for d in depths for s in range(samples)]

@@ -10,6 +10,7 @@ import pytest
 from leadline.cli.main import run_command as run_command
 from leadline.core import registry
 from leadline.core.contracts import Task
+from leadline.core.errors import UsageError
 from leadline.core.spec import TaskSpec
 from leadline.core.types import Cell, Document
 from leadline.results.run import load_run
@@ -93,10 +94,13 @@ def test_documents_that_answer_are_left_out_of_a_question_file(tmp_path: Path) -
         assert any(answer in document.text for answer in answers) is not probe.question.absent
 
 
-@pytest.mark.parametrize("options", [{"queries": 2, "keys": 4}, {"needle": "A.", "question": "B?", "answers": ["c"]}])
-def test_what_cannot_be_absent_is_refused(options: dict[str, object]) -> None:
-    with pytest.raises(Exception, match="absent is for generated needles"):
-        opened("niah", absent=0.2, **options)
+@pytest.mark.parametrize(
+    ("name", "options", "why"),
+    [("niah", {"queries": 2, "keys": 4}, "absent is for one query"), ("niah_own", {}, "absent is an option of")],
+)
+def test_what_cannot_be_absent_is_refused(name: str, options: dict[str, object], why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        opened(name, absent=0.2, **options)
 
 
 @pytest.mark.slow

@@ -85,7 +85,7 @@ def test_the_question_before_the_document_ends_in_the_language() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"match": "association"}, {"queries": 2}, {"value_kind": "words"}, {"absent": 0.5}, {"pieces": 2}]
+    "options", [{"queries": 2}, {"values": 2}, {"value_kind": "words"}, {"absent": 0.5}, {"haystack": "needles"}]
 )
 def test_forms_that_are_in_english_only_are_refused(options: dict[str, Any]) -> None:
     [(name, value), *_] = options.items()

@@ -18,11 +18,11 @@ from leadline.store.runs import read_records
 pytestmark = pytest.mark.real
 
 ASKED: list[dict[str, Any]] = [
-    {"name": "niah", "label": "literal", "match": "literal"},
-    {"name": "niah", "label": "paraphrase", "match": "paraphrase"},
-    {"name": "niah", "label": "association", "match": "association"},
-    {"name": "niah", "label": "pieces", "pieces": 2},
-    {"name": "niah", "label": "contradiction", "hard": "contradiction"},
+    {"name": "niah_forms", "label": "literal", "match": "literal"},
+    {"name": "niah_forms", "label": "paraphrase", "match": "paraphrase"},
+    {"name": "niah_forms", "label": "association", "match": "association"},
+    {"name": "niah_forms", "label": "pieces", "pieces": 2},
+    {"name": "niah_forms", "label": "contradiction", "hard": "contradiction"},
     {"name": "niah", "label": "shuffled", "order": "shuffled"},
     {"name": "niah", "label": "before", "question_at": "both"},
     {"name": "niah", "label": "german", "language": "de"},

@@ -13,8 +13,9 @@ from leadline.core.errors import UsageError
 from leadline.core.registry import task as find_task
 from leadline.core.spec import TaskSpec
 from leadline.core.types import Cell, Document
-from leadline.tasks.needle_forms import QUESTIONS, QUESTIONS_FOR_SEVERAL, WORDINGS
-from leadline.tasks.niah import Needle
+from leadline.tasks.niah import QUESTIONS, QUESTIONS_FOR_SEVERAL, WORDINGS, Needle, NeedleTask
+from leadline.tasks.niah_forms import NeedleForms
+from leadline.tasks.niah_own import OwnNeedle
 from leadline.text.chat import completion_frame
 from support.commands import Say
 from support.fitting import fit
@@ -25,7 +26,7 @@ def needle(**options: object) -> Needle:
     return Needle.model_validate({"haystack": SMALL_PROSE, **options})
 
 
-def document(task: Needle, *cells: Cell, seed: int = 1) -> Document:
+def document(task: NeedleTask, *cells: Cell, seed: int = 1) -> Document:
     return fit(task.write(cells, seed=seed), toy_tokenizer("gpt2"), completion_frame())
 
 
@@ -110,7 +111,8 @@ def test_a_haystack_of_needles_never_answers_the_question() -> None:
 
 
 def test_a_sentence_of_the_user_s_own_is_planted_as_it_is() -> None:
-    own = needle(
+    own = OwnNeedle(
+        haystack=SMALL_PROSE,
         needle="The best thing to do in Port Ember is to watch the tide from the old crane.",
         question="What is the best thing to do in Port Ember?",
         answers=("watch the tide", "the old crane"),
@@ -119,10 +121,19 @@ def test_a_sentence_of_the_user_s_own_is_planted_as_it_is() -> None:
     assert made.text.count("Port Ember") == 1
     assert made.probes[0].question.targets == ("watch the tide", "the old crane")
     assert made.probes[0].question.scorers == ("match.any", "ruler.v1", "ruler.strict")
-    with pytest.raises(UsageError, match="several depths at once"):
-        own.write([Cell("niah", 1024, 0.0, 0), Cell("niah", 1024, 1.0, 0)], seed=0)
-    with pytest.raises(UsageError, match="belong together"):
-        find_task(TaskSpec(name="niah", options={"needle": "A fact."}))
+    for part in ({"needle": "A fact."}, {"question": "Which?"}, {"needle": "A.", "question": "B?", "answers": []}):
+        with pytest.raises(UsageError, match="belong together"):
+            find_task(TaskSpec(name="niah_own", options=part))
+
+
+def test_one_sentence_cannot_be_read_at_several_depths_at_once(say: Say, tmp_path: Path) -> None:
+    said = say(
+        "run", "niah_own", "--model", "sim:perfect", "--lengths", "1k", "--reading", "shared", "--out",
+        str(tmp_path / "run"),
+    )  # fmt: skip
+    assert said.code == 64
+    assert "niah_own does not support --reading shared" in said.err
+    assert "it supports: fresh" in said.err
 
 
 def test_sweeps_over_an_option_draw_the_same_samples() -> None:
@@ -143,7 +154,7 @@ def test_essays_serve_as_a_haystack_where_they_are_at_hand() -> None:
 
 @pytest.mark.parametrize("options", [{}, {"pieces": 2}, {"hard": "near_miss"}], ids=str)
 def test_among_lines_of_code_a_needle_is_a_comment(options: dict[str, Any]) -> None:
-    made = document(needle(haystack="code", **options), Cell("niah", 3000, 0.5, 0))
+    made = document((NeedleForms if options else Needle)(haystack="code", **options), Cell("niah", 3000, 0.5, 0))
     lines = made.text.splitlines()
     for fact in made.facts:
         assert fact.text.startswith("# ")
@@ -158,7 +169,7 @@ def test_an_answer_that_the_needle_does_not_give_is_an_error(
     say: Say, needle: str, answers: list[str], tmp_path: Path
 ) -> None:
     said = say(
-        "run", "niah", "--model", "sim:perfect", "--lengths", "1k", "--set", f"needle={needle}", "--set",
+        "run", "niah_own", "--model", "sim:perfect", "--lengths", "1k", "--set", f"needle={needle}", "--set",
         "question=Which number?", "--set", f"answers={json.dumps(answers)}", "--out", str(tmp_path / "run"),
     )  # fmt: skip
     assert said.code not in (0, 1)
@@ -171,4 +182,6 @@ def test_an_answer_that_the_needle_does_not_give_is_an_error(
     ("needle", "answer"), [("Tram 42 is best.", "tram 42"), ("\u7535\u8f66\u662f42\u53f7\u3002", "42\u53f7")]
 )
 def test_an_answer_may_have_another_letter_case_and_script(needle: str, answer: str) -> None:
-    assert Needle(needle=needle, question="Which tram?", answers=(answer, "another word for it")).answers[0] == answer
+    assert (
+        OwnNeedle(needle=needle, question="Which tram?", answers=(answer, "another word for it")).answers[0] == answer
+    )

@@ -17,8 +17,7 @@ from leadline.core.spec import TaskSpec
 from leadline.core.types import Cell, Document
 from leadline.results.run import load_run
 from leadline.store.runs import read_records
-from leadline.tasks.needle_forms import WORDINGS
-from leadline.tasks.niah import Needle
+from leadline.tasks.niah import WORDINGS, Needle
 from leadline.tasks.wording import WordedTask
 from leadline.text.chat import completion_frame
 from leadline.text.tokenizers import ByteTokenizer, WhitespaceTokenizer

@@ -124,8 +124,11 @@ def test_the_same_coordinates_give_the_same_document_in_any_order(name: str, pla
 
 @pytest.mark.parametrize("name", TASKS)
 def test_samples_differ_in_answer_text_and_place(name: str) -> None:
+    one_answer = name == "niah_own"  # the sentence is the user's
     documents = [one(name, 4000, "anywhere", sample) for sample in range(6)]
-    assert len({d.probes[0].question.targets for d in documents}) >= (3 if name in FEW_ANSWERS else 6)
+    assert len({d.probes[0].question.targets for d in documents}) >= (
+        1 if one_answer else 3 if name in FEW_ANSWERS else 6
+    )
     places = {d.facts[0].start for d in documents if d.facts}
     assert not documents[0].facts or len(places) >= 4
     assert len({haystack_of(d) for d in documents}) == (6 if says_anything(name) else 1)
@@ -272,7 +275,7 @@ def test_the_answer_can_be_found_in_the_text(name: str, placement: str) -> None:
         document, other = (one(name, 3000, placement, number) for number in (sample, sample + 3))
         [probe] = document.probes
         READERS[probe.question.family](document, probe)
-        if probe.question.family in ("needle", "tracing"):
+        if probe.question.family in ("needle", "tracing") and name != "niah_own":
             assert not any(target in body_of(other, other.probes[0]) for target in probe.question.targets)
 
 
@@ -293,7 +296,8 @@ def read_needles(document: Document, probe: Probe) -> None:
     )  # a job has several lines
     for key in asked:
         assert body.count(key) == sum(fact.count(key) for fact in told) > 0
-    assert asked or re.search("pass key|sequence of digits", probe.question.text)
+    described = probe.question.labels.get("match") == "paraphrase" or probe.question.labels.get("form") == "own"
+    assert asked or described or re.search("pass key|sequence of digits", probe.question.text)
 
 
 def follow_chain(document: Document, probe: Probe) -> None:

@@ -13,7 +13,7 @@ import pytest
 from leadline.core import registry
 from leadline.core.spec import TaskSpec
 from leadline.core.types import Cell
-from leadline.tasks.needle_forms import WORDINGS
+from leadline.tasks.niah import WORDINGS
 from leadline.text.chat import completion_frame
 from leadline.text.corpora import open_corpus
 from leadline.text.fitting import Fitter

@@ -22,7 +22,7 @@ from leadline.console.model_names import resolve_model
 from leadline.console.output import BudgetOption, PricesOption, TierOption, say, warn
 from leadline.core import registry
 from leadline.core.contracts import Task
-from leadline.core.errors import UnknownName, UsageError
+from leadline.core.errors import OptionElsewhere, UnknownName, UsageError
 from leadline.core.spec import AUTO, MAX_SAMPLES_UNTIL, Spec, Suite, SuiteSetting, TaskSpec, load_spec, make_spec
 from leadline.tasks.prompts import prompts_spec
 from leadline.tasks.standard import STANDARD
@@ -371,6 +371,9 @@ def _configured(
         if title and title not in found:
             raise UnknownName("task", title, found, where="--set")
         if option not in known:
+            elsewhere = {name: task for t in found.values() for name, task in t.options_elsewhere.items()}
+            if option in elsewhere:
+                raise OptionElsewhere(option, elsewhere[option], where="--set")
             raise UnknownName("option", option, known, where="--set")
     configured: list[dict[str, Any]] = []
     for spec in tasks:

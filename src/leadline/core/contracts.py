@@ -100,6 +100,8 @@ class Task(Options):
     category: ClassVar[str] = ""
     request: ClassVar[Request] = "answer"
     """What its probes ask a model for."""
+    options_elsewhere: ClassVar[Mapping[str, str]] = {}
+    """Options of related tasks, with the task's name: whoever gives one here is told that name."""
     depth_independent: ClassVar[bool] = False
     """Whether one document answers all depths in every reading mode, because it does not depend on them."""
 

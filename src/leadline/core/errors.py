@@ -85,6 +85,14 @@ class UnknownName(UsageError):
         super().__init__(f"unknown {kind} {name!r}", where=where, fix=fix)
 
 
+class OptionElsewhere(UsageError):
+    """An option of another task than the one it was given to."""
+
+    def __init__(self, option: str, task: str, *, where: str = "") -> None:
+        fix = f"name {task} in place of this task, or leave out {option}"
+        super().__init__(f"{option} is an option of the task {task}", where=where, fix=fix)
+
+
 class UntrustedFile(UsageError):
     """A run folder names a Python file. It may come from someone else, so the file is not imported."""
 

@@ -27,7 +27,7 @@ from pydantic import (
     model_validator,
 )
 
-from leadline.core.errors import LeadlineError, UnknownName, UsageError
+from leadline.core.errors import LeadlineError, OptionElsewhere, UnknownName, UsageError
 from leadline.core.files import parse_json, parse_toml, read_text
 from leadline.core.seeds import digest
 from leadline.core.types import Reading
@@ -354,6 +354,9 @@ def plain_error(cls: type[BaseModel], error: ValidationError, *, where: str) -> 
     *path, name = (str(p) for p in first["loc"] or ("",))
     place, model = ".".join([*path, name]), _model_at(cls, path)
     if kind == "extra_forbidden":
+        elsewhere: Mapping[str, str] = getattr(model, "options_elsewhere", {})
+        if name in elsewhere:
+            return OptionElsewhere(name, elsewhere[name], where=where)
         return UnknownName("key", name, model.model_fields, where=".".join([where, *path]))
     if kind == "missing":
         return UsageError(f"{place!r} is missing", where=where, fix=f"add {place} = ...")

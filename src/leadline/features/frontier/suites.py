@@ -18,7 +18,7 @@ def _families(needles: tuple[int, ...], per_document: int) -> list[dict[str, Any
         {"name": "aggregate", "options": shared},
         {"name": "worlds", "options": shared},
         {"name": "ladder", "options": shared},
-        {"name": "niah", "label": "association", "options": {**shared, "match": "association"}},
+        {"name": "niah_forms", "label": "association", "options": {**shared, "match": "association"}},
     ]
 
 

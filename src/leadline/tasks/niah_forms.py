@@ -1,6 +1,6 @@
-"""What needles and their questions say: plain, paraphrased, by association, in pieces, among hard distractors.
+"""`niah_forms`: needles that are paraphrased, asked for by association, in pieces, or among hard distractors.
 
-literal       the question names the key that the needle has (the default)
+literal       the question names the key that the needle has, as in `niah`
 paraphrase    needle and question describe a person in other words: "the physician who limps", "the doctor with the
               bad leg"
 association   the needle tells what somebody did, the question asks by what that implies: "watched the guard change at
@@ -17,47 +17,25 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from itertools import pairwise
 from typing import Literal
 
+from pydantic import Field, model_validator
+
+from leadline.core.drafts import Fact
 from leadline.core.errors import UsageError
 from leadline.core.seeds import Split, of_split
-from leadline.core.types import ValueKind
+from leadline.core.types import Cell, ValueKind
+from leadline.tasks.niah import DEFAULT_KEYS, INSTRUCTION, KINDS, Key, KeyAndValues, KeyedNeedles
+from leadline.tasks.wording import PromptPart
 from leadline.tasks.words import ADJECTIVES, NOUNS, draw_new, draw_new_value
 
 NeedleMatch = Literal["", "literal", "paraphrase", "association"]
 Hard = Literal["", "qualifier", "near_miss", "contradiction"]
-
-# --- a key that question and needle share ---
-
-INSTRUCTION = (
-    "The text below mentions {kinds} that belong to certain names. Read it and remember the {kinds}; "
-    "a question about them follows.\n\n"
-)
-OWN_INSTRUCTION = "Read the text below. A question about it follows.\n\n"
-WORDINGS = (
-    "The {kind} kept for {key} is {value}.",
-    "In the register, {key} stands beside the {kind} {value}.",
-    "Whoever asks about {key} is to be given the {kind} {value}.",
-    "Note that {key} was assigned the {kind} {value}.",
-    "The harbour office filed {key} under the {kind} {value}.",
-)
-QUESTIONS = (
-    "\n\nQuestion: Which {kind} belongs to {key}?",
-    "\n\nQuestion: What is the {kind} that goes with {key}?",
-    "\n\nQuestion: According to the text, which {kind} is the one for {key}?",
-)
-QUESTIONS_FOR_SEVERAL = (
-    "\n\nQuestion: Which {kinds} belong to {key}? Name all of them.",
-    "\n\nQuestion: What are all the {kinds} that go with {key}?",
-    "\n\nQuestion: According to the text, which {kinds} are the ones for {key}? Give every one.",
-)
-PREFIX = "The {kind} for {key} is"
-PREFIX_FOR_SEVERAL = "The {kinds} for {key} are"
 
 # --- other forms ---
 
@@ -108,23 +86,8 @@ INSTRUCTION_FOR_CORRECTIONS = (
 )
 
 
-def form_instruction(match: NeedleMatch, pieces: int, hard: Hard) -> str:
-    """The instruction that a form needs; empty where the plain one will do."""
-    if match in ("paraphrase", "association"):
-        return INSTRUCTION_ABOUT_PEOPLE
-    if pieces > 1:
-        return INSTRUCTION_FOR_PIECES
-    return INSTRUCTION_FOR_CORRECTIONS if hard == "contradiction" else ""
-
-
-def form_wordings(match: NeedleMatch, pieces: int) -> dict[str, tuple[str, ...]]:
-    """The texts of each planted part that a form has; none where the plain ones will do."""
-    if pieces > 1:
-        forms = {"beginning": BEGINNINGS, "middle": MIDDLES, "end": ENDS}
-        return {name: forms[name] for name in PIECE_PARTS[pieces]}
-    described = {"paraphrase": PARAPHRASE_WORDINGS, "association": ASSOCIATION_WORDINGS}
-    return {"needle": described[match]} if match in described else {}
-
+PEOPLE: dict[str, tuple[str, ...]] = {"paraphrase": PARAPHRASE_WORDINGS, "association": ASSOCIATION_WORDINGS}
+PIECES: dict[str, tuple[str, ...]] = {"beginning": BEGINNINGS, "middle": MIDDLES, "end": ENDS}
 
 # --- tables ---
 
@@ -164,29 +127,29 @@ class Association:
 
 @cache
 def associations() -> tuple[Association, ...]:
-    found: list[Association] = []
+    clues: list[Association] = []
     concept, groups = "", frozenset[str]()
     for line in _lines("associations.txt"):
         if line.startswith("== "):
             concept, *named = (part.strip() for part in line[3:].split("@"))
             groups = frozenset(named)
         else:
-            found.append(Association(line, concept, groups))
-    return tuple(found)
+            clues.append(Association(line, concept, groups))
+    return tuple(clues)
 
 
 @cache
 def paraphrases() -> dict[str, tuple[tuple[str, str], ...]]:
     """By section: what the needle says, and what the question says."""
-    found: dict[str, list[tuple[str, str]]] = {}
+    sections: dict[str, list[tuple[str, str]]] = {}
     section = ""
     for line in _lines("paraphrases.txt"):
         if line.startswith("== "):
             section = line[3:]
             continue
         said, asked = line.split(" | ")
-        found.setdefault(section, []).append((said, asked))
-    return {name: tuple(pairs) for name, pairs in found.items()}
+        sections.setdefault(section, []).append((said, asked))
+    return {name: tuple(pairs) for name, pairs in sections.items()}
 
 
 def _lines(name: str) -> list[str]:
@@ -194,35 +157,10 @@ def _lines(name: str) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
 
 
-@dataclass(frozen=True, slots=True)
-class KeyAndValues:
-    """One key with its values, and the index of the wording used for it."""
-
-    key: str
-    values: tuple[str, ...]
-    wording: int
-    asked: str = ""
-    """What the question calls the key; empty if it names the key itself."""
-    replaced: tuple[str, ...] = ()
-    """Values of an earlier mention, which the values replace."""
-
-    @property
-    def name(self) -> str:
-        return self.asked or self.key
-
-
 # --- keys ---
 
 SPARE_CLUES = 64
 """Clues that are left before needles at the ends of a document take any: one that is drawn rules out some others."""
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """A key as the needle says it and as the question does."""
-
-    said: str
-    asked: str
 
 
 def draw_paraphrase(draw: random.Random, taken: set[str], split: Split) -> Key:
@@ -288,52 +226,9 @@ def _changed(key: str, kind: ValueKind, draw: random.Random) -> str:
         first, second = key.split("-")
         alike = [a for a in ADJECTIVES if a[:1] == first[:1]], [n for n in NOUNS if n[:1] == second[:1]]
         return f"{draw.choice(alike[0])}-{second}" if draw.random() < 0.5 else f"{first}-{draw.choice(alike[1])}"
-    places = [m.start() for m in re.finditer(r"\d", key)]
-    place = draw.choice(places[1:])
-    return f"{key[:place]}{draw.choice('0123456789')}{key[place + 1 :]}"
-
-
-# --- distractors that are nearly right ---
-
-
-@dataclass(frozen=True, slots=True)
-class Distraction:
-    """Adds the distractors that `hard` names to the needles asked for. `needle` draws one, for a key if it is given."""
-
-    hard: Hard
-    key_kind: ValueKind
-    value_kind: ValueKind
-    split: Split
-    needle: Callable[[str], KeyAndValues]
-
-    def around(
-        self, asked: Sequence[KeyAndValues], keys: int, draw: random.Random, taken: set[str]
-    ) -> list[KeyAndValues]:
-        more = range(keys - len(asked))
-        if self.hard == "near_miss":
-            names = [near_miss(asked[n % len(asked)].key, self.key_kind, draw, taken, self.split) for n in more]
-            return [*asked, *map(self.needle, names)]
-        if self.hard == "qualifier":
-            places = draw.sample(QUALIFIERS, keys)
-            qualified = [replace(n, key=f"{n.key} at {place}") for n, place in zip(asked, places, strict=False)]
-            names = [f"{asked[n % len(asked)].key} at {place}" for n, place in enumerate(places[len(asked) :])]
-            return [*qualified, *map(self.needle, names)]
-        needles = [*asked, *(self.needle("") for _ in more)]
-        return [replace(n, replaced=tuple(self._value(draw, taken) for _ in n.values)) for n in needles]
-
-    def _value(self, draw: random.Random, taken: set[str]) -> str:
-        return draw_new_value(self.value_kind, draw, taken, self.split)
-
-
-def shown_mistakes(
-    asked: Sequence[KeyAndValues], others: Sequence[KeyAndValues], hard: Hard, kind: ValueKind, pieces: int
-) -> Mapping[str, tuple[str, ...]]:
-    """Wrong answers that show what went wrong."""
-    if pieces > 1:
-        return {HALF: tuple(piece for n in asked for v in n.values for piece in split_value(v, kind, pieces))}
-    if hard == "contradiction":
-        return {MISTAKES[hard]: tuple(v for n in asked for v in n.replaced)}
-    return {MISTAKES[hard]: tuple(v for n in others for v in n.values)} if hard else {}
+    digits = [m.start() for m in re.finditer(r"\d", key)]
+    changed = draw.choice(digits[1:])
+    return f"{key[:changed]}{draw.choice('0123456789')}{key[changed + 1 :]}"
 
 
 # --- values in pieces ---
@@ -381,11 +276,152 @@ def _stem(word: str) -> str:
 
 def content_words(text: str) -> frozenset[str]:
     """The stems of a text's words that have a meaning of their own."""
-    found = _WORD.findall(text.casefold())
-    return frozenset(_stem(word) for word in found if word not in _FUNCTION_WORDS)
+    words = _WORD.findall(text.casefold())
+    return frozenset(_stem(word) for word in words if word not in _FUNCTION_WORDS)
 
 
 def lexical_overlap(question: str, needle: str) -> float:
     """The share of the question's content words that the needle has too."""
     asked = content_words(question)
     return len(asked & content_words(needle)) / len(asked) if asked else 0.0
+
+
+# --- the task ---
+
+
+class NeedleForms(KeyedNeedles):
+    """Find values that the question's words do not lead to: paraphrases, associations, pieces, hard distractors.
+
+    Without match, pieces or hard, needles are paraphrased. Depths, distractors and everything else are as in `niah`;
+    pieces of a value are `spread` apart from first to last.
+    """
+
+    match: NeedleMatch = Field(
+        "",
+        description="the question describes the key in other words (paraphrase, the default), asks by what the needle "
+        "implies (association), or names the key (literal, the default with pieces and hard)",
+    )
+    pieces: int = Field(
+        0, ge=0, le=3, description="2 or 3: split each value into this many pieces, `spread` apart from first to last"
+    )
+    hard: Hard = Field(
+        "",
+        description="distractors with the same key and another qualifier, with near_miss keys, or an earlier value "
+        "that the one asked for replaces (contradiction)",
+    )
+
+    @model_validator(mode="after")
+    def _form_is_possible(self) -> NeedleForms:
+        if self.is_list:
+            raise ValueError("haystack=needles is for plain needles: use niah")
+        if not (self.match or self.pieces or self.hard):
+            object.__setattr__(self, "match", "paraphrase")
+        if self.is_described and (self.pieces > 1 or self.hard or self.key_kind != "words"):
+            raise ValueError("pieces, hard and key_kind are for keys that the question names: match=literal")
+        if self.pieces > 1 and self.hard:
+            raise ValueError("pieces and hard are two tests: set one of them")
+        if self.hard == "qualifier" and max(self.keys, self.queries) > len(QUALIFIERS):
+            raise ValueError(f"hard=qualifier has {len(QUALIFIERS)} qualifiers: set keys and queries to no more")
+        if self.pieces == 3 and self.value_kind == "words":
+            raise ValueError("pieces=3 needs values of three parts: set value_kind to numbers or uuids")
+        return self
+
+    @property
+    def is_described(self) -> bool:
+        """Whether needle and question call the key by other words."""
+        return self.match in PEOPLE
+
+    # --- texts ---
+
+    def instruction_part(self) -> PromptPart:
+        text = INSTRUCTION
+        if self.is_described:
+            text = INSTRUCTION_ABOUT_PEOPLE
+        elif self.pieces > 1:
+            text = INSTRUCTION_FOR_PIECES
+        elif self.hard == "contradiction":
+            text = INSTRUCTION_FOR_CORRECTIONS
+        return PromptPart((text,), may=(*KINDS, "pieces", "joined"), opens=True)
+
+    def instruction(self) -> str:
+        return self.fill("instruction", **self.kinds, pieces=self.pieces, joined=JOINED[self.value_kind])
+
+    def needle_parts(self) -> dict[str, PromptPart]:
+        if self.pieces > 1:
+            texts = {name: PIECES[name] for name in PIECE_PARTS[self.pieces]}
+        elif self.is_described:
+            texts = {"needle": PEOPLE[self.match]}
+        else:
+            return super().needle_parts()
+        return {
+            name: PromptPart(wordings, needs=("key", "value"), may=KINDS, planted=True)
+            for name, wordings in texts.items()
+        }
+
+    def sentences(self, needle: KeyAndValues, value: str) -> list[str]:
+        if self.pieces < 2:
+            return super().sentences(needle, value)
+        pieces = zip(PIECE_PARTS[self.pieces], split_value(value, self.value_kind, self.pieces), strict=True)
+        wording = needle.wording % len(BEGINNINGS)
+        return [
+            self.planted(self.one_of(part, wording, needle.key).format(key=needle.key, value=piece, **self.kinds))
+            for part, piece in pieces
+        ]
+
+    @property
+    def sentences_per_value(self) -> int:
+        return max(self.pieces, 1)
+
+    def form_labels(self, question: str, facts: Sequence[Fact]) -> dict[str, str]:
+        forms = {"match": self.match, "pieces": str(self.pieces or ""), "hard": self.hard}
+        overlap = lexical_overlap(question, " ".join(fact.text for fact in facts))
+        return {name: form for name, form in forms.items() if form} | {"overlap": f"{overlap:.2f}"}
+
+    # --- what is drawn ---
+
+    def draw_key(self, draw: random.Random, taken: set[str]) -> Key:
+        if self.match == "paraphrase":
+            return draw_paraphrase(draw, taken, self.split)
+        if self.match == "association":
+            return draw_association(draw, taken, self.split)
+        return super().draw_key(draw, taken)
+
+    def keys_for(self, cells: Sequence[Cell]) -> int:
+        if not self.keys and self.hard in ("qualifier", "near_miss"):
+            return max(self.queries, DEFAULT_KEYS)  # every question has distractors that are nearly its own
+        return super().keys_for(cells)
+
+    def guard_positions(self, positions: list[tuple[float, int]], taken: set[str]) -> list[tuple[float, int]]:
+        if self.match != "association":
+            return positions
+        # The table is short: one at each end, while there are any.
+        return [position for position in dict.fromkeys(positions) if associations_left(taken, self.split)]
+
+    def draw_needles(self, keys: int, draw: random.Random, taken: set[str]) -> list[KeyAndValues]:
+        if not self.hard:
+            return super().draw_needles(keys, draw, taken)
+        asked = [self.draw_needle(draw, taken) for _ in range(self.queries)]
+        more = range(keys - self.queries)
+        if self.hard == "near_miss":
+            names = [near_miss(asked[n % len(asked)].key, self.key_kind, draw, taken, self.split) for n in more]
+            return [*asked, *(self.draw_needle(draw, taken, name) for name in names)]
+        if self.hard == "qualifier":
+            qualifiers = draw.sample(QUALIFIERS, keys)
+            qualified = [replace(n, key=f"{n.key} at {q}") for n, q in zip(asked, qualifiers, strict=False)]
+            names = [f"{asked[n % len(asked)].key} at {q}" for n, q in enumerate(qualifiers[len(asked) :])]
+            return [*qualified, *(self.draw_needle(draw, taken, name) for name in names)]
+        needles = [*asked, *(self.draw_needle(draw, taken) for _ in more)]
+        return [replace(n, replaced=tuple(self._other_value(draw, taken) for _ in n.values)) for n in needles]
+
+    def _other_value(self, draw: random.Random, taken: set[str]) -> str:
+        return draw_new_value(self.value_kind, draw, taken, self.split)
+
+    def shown_mistakes(
+        self, asked: Sequence[KeyAndValues], others: Sequence[KeyAndValues]
+    ) -> Mapping[str, tuple[str, ...]]:
+        if self.pieces > 1:
+            pieces = (split_value(v, self.value_kind, self.pieces) for n in asked for v in n.values)
+            return {HALF: tuple(piece for value_pieces in pieces for piece in value_pieces)}
+        if self.hard == "contradiction":
+            return {MISTAKES[self.hard]: tuple(v for n in asked for v in n.replaced)}
+        return {MISTAKES[self.hard]: tuple(v for n in others for v in n.values)} if self.hard else {}

@@ -19,19 +19,18 @@ from leadline.run.measure import measure
 from leadline.scorers.trivial_readers import mean_scores, trivial_scores
 from leadline.stats.intervals import mean_interval
 from leadline.store.runs import read_records
-from leadline.tasks.needle_forms import (
+from leadline.tasks.niah import OPTION_TASKS, PREFIX, QUESTIONS, KeyedNeedles, Needle
+from leadline.tasks.niah_forms import (
     ASSOCIATION_WORDINGS,
     HALF,
     PARAPHRASE_WORDINGS,
-    PREFIX,
-    QUESTIONS,
+    NeedleForms,
     associations,
     content_words,
     lexical_overlap,
     paraphrases,
     split_value,
 )
-from leadline.tasks.niah import Needle
 from leadline.text.chat import completion_frame
 from leadline.text.tokenizers import ByteTokenizer, WhitespaceTokenizer
 from support.fitting import fit
@@ -49,11 +48,12 @@ FORMS: list[dict[str, Any]] = [
 ]
 
 
-def needle(**options: object) -> Needle:
-    return Needle.model_validate({"haystack": SMALL_PROSE, "repeat": True, **options})
+def needle(**options: object) -> KeyedNeedles:
+    task = Needle if "order" in options else NeedleForms
+    return task.model_validate({"haystack": SMALL_PROSE, "repeat": True, **options})
 
 
-def document(task: Needle, *cells: Cell, tokens: Tokenizer | None = None) -> Document:
+def document(task: KeyedNeedles, *cells: Cell, tokens: Tokenizer | None = None) -> Document:
     return fit(task.write(cells, seed=1), tokens or WhitespaceTokenizer(), completion_frame())
 
 
@@ -150,7 +150,7 @@ def test_one_document_answers_all_depths_and_lengths(options: dict[str, Any], le
 @pytest.mark.slow
 @pytest.mark.parametrize("options", FORMS, ids=named)
 def test_readers_that_ignore_the_question_are_at_chance(options: dict[str, Any]) -> None:
-    found = mean_scores(trivial_scores(Needle(**options), "niah", samples=8))
+    found = mean_scores(trivial_scores(needle(**{"haystack": "prose", "repeat": False, **options}), "niah", samples=8))
     assert all(value <= 0.4 for value in found.values()), found
     assert found["only"] == 0.0
 
@@ -175,7 +175,7 @@ def test_a_value_in_pieces_needs_all_of_them(kind: str, pieces: int) -> None:
 def test_words_have_two_pieces_and_no_three() -> None:
     assert split_value("misty-harbor", "words", 2) == ("misty", "harbor")
     with pytest.raises(UsageError, match="three parts"):
-        find_task(TaskSpec(name="niah", options={"pieces": 3, "value_kind": "words"}))
+        find_task(TaskSpec(name="niah_forms", options={"pieces": 3, "value_kind": "words"}))
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_words_have_two_pieces_and_no_three() -> None:
 )
 def test_forms_that_exclude_each_other_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
-        find_task(TaskSpec(name="niah", options=options))
+        find_task(TaskSpec(name="niah_forms", options=options))
 
 
 @pytest.mark.parametrize("depth", [0.0, 0.3, 1.0])
@@ -232,7 +232,7 @@ def test_a_planted_share_of_mistakes_is_recovered(
     spec = make_spec(
         {
             "model": "sim:perfect?mistake=0.3",
-            "tasks": [{"name": "niah", "options": {"haystack": "noise", **options}}],
+            "tasks": [{"name": "niah_forms", "options": {"haystack": "noise", **options}}],
             "lengths": "600,900",
             "depths": "0.2,0.5,0.8",
             "samples": 20,
@@ -271,6 +271,44 @@ def test_a_shuffled_haystack_is_not_read_nested() -> None:
 
 
 def test_there_are_no_more_keys_than_qualifiers() -> None:
-    assert len(Needle(hard="qualifier", keys=40).write([Cell("niah", 4096, 0.5, 0)], seed=0).facts) == 40
+    assert len(NeedleForms(hard="qualifier", keys=40).write([Cell("niah", 4096, 0.5, 0)], seed=0).facts) == 40
     with pytest.raises(ValueError, match="40 qualifiers"):
-        Needle(hard="qualifier", keys=41)
+        NeedleForms(hard="qualifier", keys=41)
+
+
+# --- which task has which option ---
+
+
+def test_without_an_option_needles_are_paraphrased() -> None:
+    plain, paraphrased = (
+        document(needle(**form), Cell("niah", 1024, 0.5, 0)) for form in ({}, {"match": "paraphrase"})
+    )
+    assert plain.text == paraphrased.text
+    assert plain.probes[0].question.labels["match"] == "paraphrase"
+
+
+@pytest.mark.parametrize(
+    ("task", "option", "value", "named"),
+    [
+        ("niah", "hard", "near_miss", "niah_forms"),
+        ("niah_single_1", "match", "literal", "niah_forms"),
+        ("niah", "needle", "A fact.", "niah_own"),
+        ("niah_forms", "language", "de", "niah"),
+        ("niah_forms", "answers", ["18"], "niah_own"),
+        ("niah_own", "keys", 4, "niah"),
+        ("niah_own", "pieces", 2, "niah_forms"),
+    ],
+)
+def test_an_option_of_another_needle_task_is_refused_with_the_name_of_that_task(
+    task: str, option: str, value: object, named: str
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        find_task(TaskSpec(name=task, options={option: value}))
+    assert refused.value.what == f"{option} is an option of the task {named}"
+    assert refused.value.where == f"task {task}"
+    assert refused.value.fix.startswith(f"name {named} in place of this task")
+
+
+def test_every_option_has_the_task_that_takes_it() -> None:
+    for option, name in OPTION_TASKS.items():
+        assert option in type(find_task(TaskSpec(name=name))).model_fields
