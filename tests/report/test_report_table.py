@@ -138,8 +138,9 @@ def test_a_title_names_what_a_model_is_and_not_where(name: str, shown: str) -> N
     assert format_model(name) == shown
 
 
-def _scored(cell: Cell, headline: float, published: float) -> Record:
-    scores = {"match.all": Score(headline), "ruler.v1": Score(published)}
+def _scored(cell: Cell, headline: float, published: float, strict: float | None = None) -> Record:
+    strictly = Score(headline if strict is None else strict)
+    scores = {"match.all": Score(headline), "ruler.v1": Score(published), "ruler.strict": strictly}
     return msgspec.structs.replace(planted_record(cell, 1.0), scores=scores)
 
 
@@ -148,7 +149,7 @@ def test_the_report_says_where_the_published_score_lies_above_the_headlines_inte
     records = [_scored(c, 0.0 if c.length == 2048 and c.sample < 4 else 1.0, 1.0) for c in cells]
     run = load_run(write_run(tmp_path / "run", records, samples=6))
     [gap] = scorer_gaps(run.table)
-    assert (gap.length, gap.published) == (2048, 1.0)
+    assert (gap.length, gap.scorer, gap.mean) == (2048, "ruler.v1", 1.0)
     assert gap.headline.mean == pytest.approx(1 / 3)
     said = (
         "niah: ruler.v1, which counts substrings, lies above the interval of the headline score: "
@@ -157,6 +158,19 @@ def test_the_report_says_where_the_published_score_lies_above_the_headlines_inte
     assert said in verdict(run).findings
     assert said in footnotes(run)
     assert [row["ruler.v1"] for row in summary(run)["lengths"]] == [1.0, 1.0]
+
+
+def test_the_report_says_where_the_strict_score_lies_below_the_headlines_interval(tmp_path: Path) -> None:
+    cells = [Cell("niah", length, depth, i) for length in (1024, 2048) for depth in (0.0, 1.0) for i in range(6)]
+    records = [_scored(c, 1.0, 1.0, float(c.length == 1024 or c.sample < 2)) for c in cells]
+    run = load_run(write_run(tmp_path / "run", records, samples=6))
+    said = (
+        "niah: ruler.strict, which takes no answer with other values, lies below the interval of the headline score: "
+        "33% against 100% at 2k."
+    )
+    assert said in verdict(run).findings
+    assert said in footnotes(run)
+    assert [row["ruler.strict"] for row in summary(run)["lengths"]] == pytest.approx([1.0, 1 / 3])
 
 
 def test_a_published_score_inside_of_a_lopsided_interval_is_not_called_above_it() -> None:

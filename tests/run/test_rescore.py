@@ -93,19 +93,19 @@ def test_answers_of_an_older_run_are_graded_by_the_rules_of_today(tmp_path: Path
     """A folder whose manifest knows no scorers, with an answer that an older version took for right."""
     first, *others = planted_records(cliff, lengths=(1024, 2048), depths=(0.5,))
     scores = {"match.all": Score(1.0), "ruler.v1": Score(1.0)}
-    denied = msgspec.structs.replace(
+    longer = msgspec.structs.replace(
         first,
-        outcome=Completion(f"I cannot find {first.question.targets[0]} in the text"),
+        outcome=Completion(f"I think of x{first.question.targets[0]}y"),
         scores=scores,
         failure_class="correct",
     )
-    folder = write_run(tmp_path / "run", [denied, *others])
+    folder = write_run(tmp_path / "run", [longer, *others])
     found = recording.rescore(folder)
     assert found.after["niah"][1] < found.before["niah"][1]
     [again] = [r for r in load_run(folder).records if r.cell == first.cell]
     assert (again.scores["match.all"].value, again.scores["ruler.v1"].value) == (0.0, 1.0)
-    assert again.failure_class == "not_found"
-    assert decode((folder / "records-1.jsonl").read_bytes().splitlines()[0]) == denied
+    assert again.failure_class == "wrong"
+    assert decode((folder / "records-1.jsonl").read_bytes().splitlines()[0]) == longer
 
 
 def test_an_interrupted_rescoring_is_noticed_and_done_again(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

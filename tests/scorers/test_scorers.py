@@ -181,29 +181,33 @@ STRICT_CASES = [
     (("4821907",), "The special number is 4,821,907.", "Which number?", "all", 0.0),
     (("4821907",), "14821907", "Which number?", "all", 0.0),
     (("4821907",), "4821907.5", "Which number?", "all", 0.0),
-    (("4821907",), "4821907 or 5512345", "Which number?", "all", 1 / 2),
-    (("4821907",), "1. 4821907\n2. 5512345\n3. 6612345", "Which number?", "all", 1 / 3),
+    (("4821907",), "4821907 or 5512345", "Which number?", "all", 0.0),
+    (("4821907",), "1. 4821907\n2. 5512345\n3. 6612345", "Which number?", "all", 0.0),
+    (("4821907",), "5512345, not 4821907", "Which number?", "all", 0.0),
+    (("4821907",), "4821907, not 5512345", "Which number?", "all", 0.0),
     (("4821907",), "There are 2: 4821907 and again 4821907", "Which number?", "all", 1.0),
     (("4821907",), "For 5512345 it is 4821907", "Which number belongs to 5512345?", "all", 1.0),
     (("4821907", "5512345"), "4821907", "Which numbers?", "all", 1 / 2),
-    (("4821907", "5512345"), "4821907, 6612345", "Which numbers?", "all", 1 / 4),
+    (("4821907", "5512345"), "4821907, 6612345", "Which numbers?", "all", 0.0),
+    (("4821907", "5512345"), "4821907 and 5,512,345", "Which numbers?", "all", 1 / 2),
     ((UUID,), f"It is {UUID.upper()}.", "Which id?", "all", 1.0),
     ((UUID,), UUID[:-1], "Which id?", "all", 0.0),
-    ((UUID,), f"{UUID} or {UUID[:-1]}", "Which id?", "all", 1 / 2),
+    ((UUID,), f"{UUID} or {UUID[:-1]}", "Which id?", "all", 0.0),
     (("QXJTL", "MPWRA"), "MPWRA and QXJTL", "Which variables hold 12345?", "all", 1.0),
-    (("QXJTL", "MPWRA"), "VAR MPWRA, QXJTL, ZZKOP", "Which variables hold 12345?", "all", 2 / 3),
+    (("QXJTL", "MPWRA"), "VAR MPWRA, QXJTL, ZZKOP", "Which variables hold 12345?", "all", 0.0),
     (("fire", "water", "stone"), "fire, water, stone", WORDS_QUESTION, "all", 1.0),
-    (("fire", "water", "stone"), "fireman, water, stone", WORDS_QUESTION, "all", 4 / 9),
+    (("fire", "water", "stone"), "fireman, water, stone", WORDS_QUESTION, "all", 0.0),
+    (("fire", "water", "stone"), "fire, water y stone", WORDS_QUESTION, "all", 1.0),
     (("fire", "water", "stone"), "The 3 most common words are: 1. fire 2. water 3. stone", WORDS_QUESTION, "all", 1.0),
     (("fire", "water", "stone"), "fire water stone", WORDS_QUESTION, "all", 1.0),
-    (("fire", "water", "stone"), "fire water stone cloud tree bird", WORDS_QUESTION, "all", 1 / 2),
-    (("fire", "water", "stone"), "fire\nwater\nstone\ncloud", WORDS_QUESTION, "all", 3 / 4),
+    (("fire", "water", "stone"), "fire water stone cloud tree bird", WORDS_QUESTION, "all", 0.0),
+    (("fire", "water", "stone"), "fire\nwater\nstone\ncloud", WORDS_QUESTION, "all", 0.0),
     (("calm-brook",), 'It is indeed "calm-brook"', "Which word?", "all", 1.0),
-    (("calm-brook",), "calm-brook or bold-arrow", "Which word?", "all", 1 / 2),
+    (("calm-brook",), "calm-brook or bold-arrow", "Which word?", "all", 0.0),
     (("calm-brook",), "very-calm-brook", "Which word?", "all", 0.0),
     (("Normandy", "in Normandy"), "Normandy", "Where did they settle?", "any", 1.0),
     (("Normandy", "in Normandy"), "They settled in Normandy, a region in the north.", "Where?", "any", 1.0),
-    (("Normandy",), "Normandy, Brittany, Anjou", "Where did they settle?", "any", 1 / 3),
+    (("Normandy",), "Normandy, Brittany, Anjou", "Where did they settle?", "any", 0.0),
     (("no",), "I do not know", "Were they?", "any", 0.0),
     (("no",), "No.", "Were they?", "any", 1.0),
     (("北京",), "答案是北京。", "在哪里?", "any", 1.0),
@@ -211,139 +215,97 @@ STRICT_CASES = [
 
 
 @pytest.mark.parametrize(("targets", "answer", "question", "match", "value"), STRICT_CASES)
-def test_strict_scores_whole_words_and_charges_for_further_candidates(
+def test_a_strict_score_is_0_where_another_value_of_the_same_kind_stands(
     targets: tuple[str, ...], answer: str, question: str, match: Match, value: float
 ) -> None:
     score = RULER_STRICT.score(make_question(*targets, question=question, match=match), said(answer))
     assert score.value == pytest.approx(value), score
 
 
-def test_listing_everything_is_right_for_ruler_and_worth_little_when_strict() -> None:
+def test_listing_everything_is_right_for_ruler_and_wrong_when_strict() -> None:
     answer = ", ".join(str(4821900 + i) for i in range(40))
     question = make_question("4821907")
     assert RULER_V1.score(question, said(answer)).value == 1.0
-    assert RULER_STRICT.score(question, said(answer)).value < 0.05
+    assert RULER_STRICT.score(question, said(answer)).value == 0.0
 
 
-# --- whole values that are not denied ------------------------------------------------------------
-# Written by hand from what a reader would say of each answer; ruler.v1 by the rule cited above.
+def test_a_planted_value_in_prose_is_another_value() -> None:
+    asked = make_question("Calder Innesson", distractors=("Dorrit Larkinson", "Innesson"), match="any")
+    assert RULER_STRICT.score(asked, said("It was Dorrit Larkinson, not Calder Innesson.")).value == 0.0
+    assert RULER_STRICT.score(asked, said("The bridge was built by Calder Innesson.")).value == 1.0
 
-GIVES_THE_VALUE = [
-    "7654321", "7654321.0", "**7654321**", "It is 7654321.", "7654321, not 1234567", "It is 7654321 and not 1234567",
-    "not 1234567 but 7654321", "No, it is 7654321", "No. 7654321", "It is not 1234567. It is 7654321.",
-    "Without doubt 7654321", "There is no number other than 7654321", "It is none other than 7654321",
-    "I could not find the sentence, but the number is 7654321", "<think>1234567? no</think> 7654321",
-    "I couldn't find the key exactly, the number is 7654321",
-    "The answer is 7654321. I did not find any others.", "7654321, which is not 1234567", "Why not? 7654321",
-    "I do not know for sure, but I think 7654321", "Not 1234567, 7654321", "7654321 (I am not certain)",
-    "7654321\n\nNo other numbers were found", "Not only 7654321 but also 3", "It is 7654321, not the other one",
-    "7654321 is not 1234567", "If I am not mistaken it is 7654321", "It cannot be anything other than 7654321",
-    "There is nothing but 7654321", "No problem! 7654321", "I can't believe it: 7654321", "7654321,1234567",
-    "Don't forget: 7654321", "Don't forget that it is 7654321", "Do not forget 7654321", "No problem: 7654321",
-    "Don't worry: 7654321", "No worries, 7654321", "It's no secret that it is 7654321", "It is no wonder it is 7654321",
-    "I don't see anything else but 7654321", "I don't see anything but 7654321", "I see nothing except 7654321",
-    "I could not find any number other than 7654321", "There is no other number in the text: 7654321",
-    "No need to search further: 7654321", "I am not sure: 7654321", "Not sure, 7654321",
-    "I have no doubt it is 7654321",
-    "You can't miss it: 7654321", "Isn't it 7654321?", "It's 7654321, isn't it?", "I cannot deny that it is 7654321",
-    "It is nothing else than 7654321", "It is no less than 7654321", "The number that is not repeated is 7654321",
-    "You might think 1234567, but it is 7654321", "Some may say 1234567, however the answer is 7654321",
-    "1234567 is wrong. 7654321", "1234567. Wait, no: 7654321", "~~1234567~~ 7654321", "1234567? No. 7654321.",
-    "At first I thought it was 1234567, but the number is 7654321", "Although 1234567 appears, the answer is 7654321",
-    "Which one, 1234567? That is wrong, it is 7654321.", "I think 7654321, but I am not sure", "I would say 7654321",
-    "It seems to be 7654321, but I am not certain", "7654321, but 1234567 is mentioned too",
-    "7654321, but there is also 1234567", "The answer is 7654321, but it is sometimes given as 1234567",
-    "7654321 is the number for misty-harbor, but 1234567 is the one for calm-brook", "7654321 (not 1234567)",
-    "7654321 is not hard to find", "'7654321'", "\u201c7654321\u201d", "`7654321`", "_7654321_",
-    "__7654321__", "$7654321$",
+
+# --- the value as a whole token, and no other of its kind -----------------------------------------
+# Sorted by hand by the two sentences of docs/scorers.md; no case needs to be understood.
+
+ALONE = [
+    "7654321", "7654321.0", "**7654321**", "It is 7654321.", "No, it is 7654321", "No. 7654321",
+    "Without doubt 7654321",
+    "There is no number other than 7654321", "I could not find the sentence, but the number is 7654321",
+    "The answer is 7654321. I did not find any others.", "Why not? 7654321",
+    "I do not know for sure, but I think 7654321",
+    "7654321 (I am not certain)", "7654321\n\nNo other numbers were found", "Not only 7654321 but also 3",
+    "Isn't it 7654321?", "'7654321'", "\u201c7654321\u201d", "`7654321`", "_7654321_", "__7654321__", "$7654321$",
     "\\boxed{7654321}", "# 7654321", "- 7654321", "* 7654321", "--7654321", "+7654321", "(7654321)", "[7654321]",
-    "-7654321\n-1234567", "...7654321", "misty-harbor: 7654321", "the number\u20147654321", "7654321.00", "7654321!",
-    '{"found": false, "number": "7654321"}', "7654321. This is not the number for calm-brook.",
-    "<think>Perhaps 1234567.</think>\n7654321", "<think>It is not 7654321? It is.</think> So: 7654321",
-    "Besides 1234567 there is 7654321", "I ignored 1234567. 7654321", "Ignoring the other numbers, it is 7654321",
-    "7654321 can't be missed", "No wonder you ask! 7654321", "Not surprisingly, 7654321",
-    "It is 7654321. You may wonder about 1234567, but that is another key.", "1234567 was replaced by 7654321",
+    "...7654321", "misty-harbor: 7654321", "the number\u20147654321", "7654321.00", "7654321!",
+    '{"found": false, "number": "7654321"}', "7654321. This is not the number for calm-brook.", "7654321 = 7654321",
+    # denied in words, in five languages: a reader sees it, the score does not
+    "I cannot find 7654321 in the text", "7654321 is not mentioned in the text.", "not 7654321", "7654321 is incorrect",
+    "I doubt it is 7654321", "It used to be 7654321", "~~7654321~~", "everything except 7654321", "Wrong: 7654321",
+    "Die Zahl 7654321 steht nicht im Text.", "No encuentro el n\u00famero 7654321.", "Ce n'est pas 7654321.",
+    "\u6587\u4e2d\u6ca1\u6709 7654321", "\u0447\u0438\u0441\u043b\u0430 7654321 \u043d\u0435\u0442",
 ]  # fmt: skip
-DOES_NOT_GIVE_IT = [
+BESIDE_ANOTHER = [
+    "7654321, not 1234567", "1234567, not 7654321", "not 1234567 but 7654321", "It is not 1234567. It is 7654321.",
+    "7654321,1234567", "You might think 1234567, but it is 7654321", "You might think 7654321, but it is 1234567",
+    "1234567. Wait, no: 7654321", "7654321. Wait, no: 1234567", "~~1234567~~ 7654321", "~~7654321~~ 1234567",
+    "-7654321\n-1234567", "neither 1234567 nor 7654321", "1234567 rather than 7654321", "7654321 or 123456",
+    "7654321, nicht 1234567", "no es 7654321 sino 1234567", "\u662f 1234567\uff0c\u4e0d\u662f 7654321",
+    "<think>1234567? no</think> 7654321", "7654321 was changed to 1234567", "7654321 and 7654321-22 and 76543219",
+]  # fmt: skip
+PART_OF_ANOTHER = [
     "17654321", "76543210", "x7654321", "7654321-22", "7654321.5", "0.7654321", "7654321km", "17654321.0", "7654321_2",
-    "1234567, not 7654321", "I cannot find 7654321 in the text", "7654321 is not mentioned in the text.",
-    "There is no 7654321", "it isn't 7654321", "7654321 does not appear", "The text does not contain 7654321.",
-    "not 7654321", "neither 1234567 nor 7654321", "any number except 7654321", "1234567 rather than 7654321",
-    "I could not find 1234567, 7654321 or 5555555", "The number 7654321 for misty-harbor is not given",
-    "7654321? No, 1234567", "7654321: not found", "7654321 is incorrect", "I don't think it is 7654321",
-    "No number 7654321 was found.", "It is 7654321. Wait, it is not 7654321, it is 1234567",
-    "7654321 cannot be found", "I am unable to locate 7654321", "I do not know whether it is 7654321",
-    "1234567 instead of 7654321", "the answer cannot be 7654321", "7654321 was never mentioned",
-    "nobody mentions 7654321", "The text lacks 7654321", "7654321 (not found)",
-    "anything but 7654321", "I doubt it is 7654321", "7654321 (incorrect)", "none of 1234567, 7654321", "7654321,000",
-    "neither 1234567, 7654321 nor 5555555", "It isn\u2019t 7654321", "I do not see 7654321 anywhere",
-    "-7654321", "It is -7654321.", "\u22127654321", "(-7654321)", "**-7654321**", '"-7654321"', ".7654321",
-    "= -7654321.0",
-    "You might think 7654321, but it is 1234567", "You might think it is 7654321, but it is 1234567.",
-    "Some may say 7654321, however the answer is 1234567", "One could say 7654321. However, it is 1234567.",
-    "Many people think 7654321, but they are wrong", "I first thought it was 7654321, but it is 1234567",
-    "At first glance 7654321, but really 1234567", "It might look like 7654321, but it is 1234567",
-    "It seems to be 7654321, but the number is 1234567", "Although 7654321 appears, the answer is 1234567",
-    "While 7654321 is mentioned, the correct answer is 1234567", "not 7654321 but 1234567", "Not 7654321, 1234567",
-    "7654321 is wrong", "7654321 is wrong, it is 1234567", "7654321 was incorrect", "7654321, which is wrong",
-    "7654321, but that is wrong", "7654321 would be wrong", "7654321 is a distractor; it is 1234567",
-    "7654321. Wait, no: 1234567", "7654321. Actually, it is 1234567.", "7654321... sorry, 1234567",
-    "7654321, I mean 1234567", "7654321, or rather 1234567", "7654321 - no, 1234567", "7654321 (correction: 1234567)",
-    "7654321. Correction: 1234567", "7654321. On second thought, 1234567", "7654321. That is not right: 1234567",
-    "~~7654321~~ 1234567", "<del>7654321</del> 1234567", "<think>Maybe 7654321.</think> 1234567",
-    "Wrong: 7654321", "It is not: 7654321", "Incorrect answer: 7654321", "I could not find it: 7654321",
-    "All numbers but 7654321", "everything except 7654321", "a number other than 7654321", "different from 7654321",
-    "Ignore 7654321", "We can rule out 7654321", "as opposed to 7654321", "Is it 7654321? I don't know.",
-    "My first guess was 7654321, but the text says 1234567", "You'd think 7654321, but no, 1234567",
-    "The obvious answer is 7654321, but the real one is 1234567", "7654321 was changed to 1234567",
-    "It is tempting to say 7654321, but it is actually 1234567", "It used to be 7654321",
-    "There is no evidence it is 7654321",
-    "The answer is 7654321, but the correct one is 1234567", "7654321 is not the answer", "7654321 isn't right",
+    "7654321,000", "-7654321", "It is -7654321.", "\u22127654321", "(-7654321)", "**-7654321**", '"-7654321"',
+    ".7654321", "= -7654321.0", "1234567, not 17654321",
 ]  # fmt: skip
-
-
-@pytest.mark.parametrize("answer", GIVES_THE_VALUE)
-def test_an_answer_that_gives_the_value_is_right(answer: str) -> None:
-    question = make_question("7654321")
-    scores = [scorer.score(question, said(answer)).value for scorer in (ALL, ANY, RULER_V1)]
-    assert scores == [1.0, 1.0, 1.0]
-    assert RULER_STRICT.score(question, said(answer)).value > 0
-
-
-@pytest.mark.parametrize("answer", DOES_NOT_GIVE_IT)
-def test_a_part_of_another_value_and_a_denied_value_are_wrong(answer: str) -> None:
-    question = make_question("7654321")
-    assert [scorer.score(question, said(answer)).value for scorer in (ALL, ANY, RULER_STRICT, RULER_V1)] == [
-        0.0,
-        0.0,
-        0.0,
-        1.0,
-    ]
-
-
-@pytest.mark.parametrize(("question", "value"), [("Who did not come?", 1.0), ("Who came? Do not explain.", 0.0)])
-def test_the_answer_to_a_negative_question_may_be_negative(question: str, value: float) -> None:
-    asked = make_question("Arden Pell", question=question, match="any")
-    assert ANY.score(asked, said("Arden Pell did not come.")).value == value
+VALUES = {"alone": (ALONE, [1.0, 1.0, 1.0, 1.0]), "beside another": (BESIDE_ANOTHER, [1.0, 1.0, 0.0, 1.0]),
+          "part of another": (PART_OF_ANOTHER, [0.0, 0.0, 0.0, 1.0])}  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("answer", "whole", "published"),
+    ("answer", "values"), [(answer, values) for answers, values in VALUES.values() for answer in answers]
+)
+def test_a_score_depends_on_the_values_in_the_answer_and_on_no_wording(answer: str, values: list[float]) -> None:
+    question = make_question("7654321")
+    assert [scorer.score(question, said(answer)).value for scorer in (ALL, ANY, RULER_STRICT, RULER_V1)] == values
+
+
+@pytest.mark.parametrize(("target", "given_in", "inside"), [
+    ("北京", "答案是北京。", ""), ("Łódź", "To ŁÓDŹ.", "Łódźki"), ("straße", "Die Straße!", "Hauptstraße"),
+    ("нет", "Нет, спасибо", "интернет"), ("misty-harbor", "Es ist misty-harbor", "misty-harbor-2"),
+    ("القاهرة", "الجواب: القاهرة.", "xالقاهرة"),
+])  # fmt: skip
+def test_a_whole_token_is_one_in_every_language(target: str, given_in: str, inside: str) -> None:
+    question = make_question(target)
+    assert ALL.score(question, said(given_in)).value == 1.0
+    assert ALL.score(question, said(inside)).value == 0.0
+
+
+@pytest.mark.parametrize(
+    ("answer", "whole", "published", "strict"),
     [
-        ("7654321, 1234567", 2 / 3, 2 / 3), ("7654321 and 1234567, not 5555555", 2 / 3, 1), ("17654321", 0, 1 / 3),
-        ("7654321 or 55555550", 1 / 3, 2 / 3), ("none of 7654321, 1234567 and 5555555", 0, 1),
-        ("5555555.0", 1 / 3, 1 / 3),
+        ("7654321, 1234567", 2 / 3, 2 / 3, 2 / 3), ("7654321 and 1234567, not 5555555", 1, 1, 1),
+        ("17654321", 0, 1 / 3, 0), ("7654321 or 55555550", 1 / 3, 2 / 3, 0), ("5555555.0", 1 / 3, 1 / 3, 1 / 3),
+        ("none of 7654321, 1234567 and 5555555", 1, 1, 1), ("7654321, 1234567, 9999999", 2 / 3, 2 / 3, 0),
     ],
 )  # fmt: skip
-def test_a_part_of_the_values_is_that_part_of_the_score(answer: str, whole: float, published: float) -> None:
+def test_a_part_of_the_values_is_that_part_of_the_score(
+    answer: str, whole: float, published: float, strict: float
+) -> None:
     question = make_question("7654321", "1234567", "5555555")
     assert ALL.score(question, said(answer)).value == pytest.approx(whole)
     assert RULER_V1.score(question, said(answer)).value == pytest.approx(published)
-    assert RULER_STRICT.score(question, said(answer)).value <= whole + 1e-9
-
-
-def test_a_denied_candidate_costs_nothing() -> None:
-    assert RULER_STRICT.score(make_question("7654321"), said("It is 7654321, not 1234567.")).value == 1.0
+    assert RULER_STRICT.score(question, said(answer)).value == pytest.approx(strict)
 
 
 PIECES = ["7654321", "-7654321", "76543210", "7,654,321", "1234567", "red", "Red", "redder", "blue", "not",

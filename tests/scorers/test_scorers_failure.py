@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from leadline.core.records import Failure, FailureClass, FailureKind, Receipt, Score
 from leadline.core.types import Question
 from leadline.scorers import failure
-from leadline.scorers.denials import says_not_found, says_refusal
 from leadline.scorers.failure import classify
-from leadline.scorers.match import ALL, EXACT, abstention
+from leadline.scorers.match import ALL, EXACT, RULER_STRICT, abstention
+from leadline.scorers.refusals import says_not_found, says_refusal
 from support.scorer_questions import make_question, said
 
 UUID = "3f2b8c1a-9d4e-4f6a-8b7c-1d2e3f4a5b6c"
@@ -55,9 +55,10 @@ ANSWERS = [
     (NUMBER, "The special magic number is 1000.", "stop", "wrong", failure.NO_VALUE),
     (NUMBER, "4 821 907", "stop", "wrong_format", failure.OTHER_FORM),
     (NUMBER, "It is 4.821.907, I think", "stop", "wrong_format", failure.OTHER_FORM),
-    (NUMBER, "It is not 4 821 907", "stop", "wrong", "incomplete number"),
+    (NUMBER, "It is not 4 821 907", "stop", "wrong_format", failure.OTHER_FORM),
     (NUMBER, "-4821907", "stop", "wrong", failure.NO_VALUE),
-    (NUMBER, "You might think 4821907, but it is 1234567", "stop", "wrong", ""),
+    (NUMBER, "You might think 4821907, but it is 1234567", "stop", "correct", ""),
+    (NUMBER, "I cannot find 4821907 in the text.", "stop", "correct", failure.DENIED),
     (NUMBER, "48219", "length", "cut_off", failure.INSIDE_THE_VALUE),
     (NUMBER, "Rivers and mountains were described.", "stop", "wrong", failure.NO_VALUE),
     (NUMBER, "Let me go through the text from its beginning. It first speaks of", "length", "cut_off",
@@ -184,15 +185,23 @@ def test_the_first_scorer_decides() -> None:
     [
         ("14821907", ("wrong", failure.NO_VALUE)),
         ("48219070", ("wrong", failure.NO_VALUE)),
-        ("I cannot find 4821907 in the text.", ("not_found", "")),
-        ("1234567, not 4821907", ("wrong", "")),
-        ("5512345, not 4821907", ("distractor", failure.ANOTHER_VALUE)),
+        ("I cannot find 14821907 in the text.", ("not_found", "")),
         ("4,821,907", ("wrong_format", failure.OTHER_FORM)),
     ],
 )
-def test_a_denied_value_and_a_part_of_another_are_not_correct(answer: str, classed: tuple[str, str]) -> None:
+def test_a_part_of_another_value_is_not_correct(answer: str, classed: tuple[str, str]) -> None:
     completion = said(answer)
     assert classify(NUMBER, completion, {"match.all": ALL.score(NUMBER, completion)}, HONEST) == classed
+
+
+@pytest.mark.parametrize(
+    ("answer", "detail"),
+    [("4821907, not 5512345", failure.ANOTHER_VALUE), ("1234567, not 4821907", failure.BESIDE_OTHERS)],
+)
+def test_a_value_beside_others_is_partial_where_the_scorer_takes_no_others(answer: str, detail: str) -> None:
+    completion = said(answer)
+    scores = {"ruler.strict": RULER_STRICT.score(NUMBER, completion)}
+    assert classify(NUMBER, completion, scores, HONEST) == ("partial", detail)
 
 
 OTHER_LINES = {

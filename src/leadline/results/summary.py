@@ -8,7 +8,7 @@ from typing import Any
 from leadline.results.breakdowns import AbsentRates, Stratum, TaskVerdict, WordingSpread
 from leadline.results.run import Run
 from leadline.results.sentences import effective_warning
-from leadline.results.table import PUBLISHED, GridPoint, Tally, published_means
+from leadline.results.table import BESIDE_HEADLINE, GridPoint, Tally, means_by
 from leadline.results.totals import is_shown, thinking_values
 from leadline.results.verdict import effective_parts, format_truncation, verdict, verdict_by_task
 from leadline.stats.effective import VERSION, EffectiveLength
@@ -20,7 +20,7 @@ from leadline.stats.ruler_summary import SuiteRow, SuiteSummary
 def summary(run: Run) -> dict[str, Any]:
     """The whole table; sections have values of their own. A mean that does not exist is null, never zero."""
     table, totals, found = run.table, run.totals, verdict(run)
-    published = published_means(table)
+    beside = {scorer: means_by(table, scorer) for scorer in BESIDE_HEADLINE}
     return {
         "run": str(run.folder),
         "digest": run.manifest.digest,
@@ -52,7 +52,7 @@ def summary(run: Run) -> dict[str, Any]:
                 "length": length,
                 **tally_values(tally),
                 "details": dict(table.details.get((task, length), {})),
-                PUBLISHED: published.get((task, length)),
+                **{scorer: means.get((task, length)) for scorer, means in beside.items()},
             }
             for (task, length), tally in table.by_task_and_length.items()
         ],

@@ -32,6 +32,9 @@ COUNTING_RULE = (
 )
 PUBLISHED = "ruler.v1"
 """The scorer whose numbers compare with published ones; the headline scorer is never above it."""
+STRICT = "ruler.strict"
+"""The scorer that takes no answer with other values; the headline scorer is never below it."""
+BESIDE_HEADLINE = (PUBLISHED, STRICT)
 COUNTING_RULE_ZERO = "Failed samples count as wrong in means, effective lengths and shapes, because this was asked for."
 
 
@@ -103,10 +106,10 @@ class Table:
         *,
         stopped: bool = False,
         moved: Mapping[Cell, float] | None = None,
-        published: Mapping[Cell, float] | None = None,
+        beside: Mapping[str, Mapping[Cell, float]] | None = None,
     ) -> None:
-        """`moved` has the cells that are counted at another depth, `published` those whose published score differs; it
-        is None where some answer has none."""
+        """`moved` has the cells that are counted at another depth, `beside` for each scorer that graded every answer
+        those whose score by it is not that of the headline."""
         self.moved = len(moved or {})
         """Samples at another depth of the grid than was asked for."""
         self.requested = samples
@@ -119,7 +122,7 @@ class Table:
         self._planned = planned
         self._classes = classes
         self._stopped = stopped
-        self._published = published
+        self._beside = beside or {}
 
     @cached_property
     def details(self) -> Mapping[tuple[str, int], Mapping[str, int]]:
@@ -154,10 +157,14 @@ class Table:
     @cached_property
     def published(self) -> Observations | None:
         """The same samples with the scores of `ruler.v1`; None where some answer was not scored by it."""
-        if self._published is None:
+        return self.scored_by(PUBLISHED)
+
+    def scored_by(self, scorer: str) -> Observations | None:
+        """The same samples with the scores of another scorer; None where some answer was not scored by it."""
+        if scorer not in self._beside:
             return None
         return self._with_failures(
-            replace(self.samples, value=_changed(self.requested, self.samples.value, self._published))
+            replace(self.samples, value=_changed(self.requested, self.samples.value, self._beside[scorer]))
         )
 
     @cached_property
@@ -254,13 +261,12 @@ def tabulate(
     asked: dict[GridPoint, int] = dict(planned)
     rows: dict[str, list[float]] = {}
     moved: dict[Cell, float] = {}
-    published: dict[Cell, float] | None = {}
+    beside: dict[str, dict[Cell, float]] = {scorer: {} for scorer in BESIDE_HEADLINE}
     for depth, task in sorted((place.depth, place.task) for place in planned if place.depth is not None):
         if depth not in rows.setdefault(task, []):
             rows[task].append(depth)
 
     def counted() -> Iterator[Record]:
-        nonlocal published
         for record in records:
             cell, failed = record.cell, record.failed
             depth = _nearest_row(record, rows.get(cell.task, ()))
@@ -275,18 +281,24 @@ def tabulate(
             if not failed and (record.detail or record.failure_class not in RIGHT):
                 answer = WrongAnswer(record.failure_class, record.detail)
                 wrong.setdefault(place[:2], Counter())[answer] += 1
-            if published is not None and not failed:
-                score = record.scores.get(PUBLISHED)
-                if score is None:
-                    published = None
-                elif score.value != record.score:
-                    published[record.cell] = score.value
+            if not failed:
+                _note_scores(beside, record)
             yield record
 
     samples = observations(counted())
     places = dict.fromkeys([*asked, *classes])
     asked = {p: max(asked.get(p, 0), sum(classes.get(p, {}).values())) for p in places}
-    return Table(samples, asked, classes, wrong, failures, stopped=stopped, moved=moved, published=published)
+    return Table(samples, asked, classes, wrong, failures, stopped=stopped, moved=moved, beside=beside)
+
+
+def _note_scores(beside: dict[str, dict[Cell, float]], record: Record) -> None:
+    """Keeps what other scorers than the first say; a scorer that did not grade this answer is left out for good."""
+    for scorer in tuple(beside):
+        score = record.scores.get(scorer)
+        if score is None:
+            del beside[scorer]
+        elif score.value != record.score:
+            beside[scorer][record.cell] = score.value
 
 
 def _changed(samples: Observations, values: FloatArray, changes: Mapping[Cell, float]) -> FloatArray:
@@ -325,33 +337,39 @@ def planned_points(
 
 @dataclass(frozen=True, slots=True)
 class ScorerGap:
-    """A task and length at which the published score lies outside of the interval of the headline score."""
+    """A task and length at which another scorer's mean lies outside of the interval of the headline score."""
 
     task: str
     length: int
     headline: Estimate
-    published: float
+    scorer: str
+    mean: float
 
 
-def published_means(table: Table) -> dict[tuple[str, int], float]:
-    """The mean by `ruler.v1` of every task and length; empty where some answer was not scored by it."""
-    if table.published is None or not len(table.published):
+def means_by(table: Table, scorer: str) -> dict[tuple[str, int], float]:
+    """The mean by another scorer of every task and length; empty where some answer was not scored by it."""
+    samples = table.scored_by(scorer)
+    if samples is None or not len(samples):
         return {}
-    found = marginals(table.published, ("task", "length"))
+    found = marginals(samples, ("task", "length"))
     return {(str(m.key[0]), int(m.key[1] or 0)): m.estimate.mean for m in found if m.estimate.n}
 
 
 def scorer_gaps(table: Table) -> list[ScorerGap]:
-    published = published_means(table)
+    """Where `ruler.v1` or `ruler.strict` differ from the headline score by more than its interval."""
     return [
-        ScorerGap(*key, tally.estimate, published[key])
+        ScorerGap(*key, tally.estimate, scorer, means[key])
+        for scorer in BESIDE_HEADLINE
+        if (means := means_by(table, scorer))
         for key, tally in table.by_task_and_length.items()
-        if tally.estimate
-        and key in published
-        and published[key] > tally.estimate.interval.high
-        # An interval near 100% ends close above its mean: a small difference is not worth a remark.
-        and published[key] - tally.estimate.mean > tally.estimate.interval.half_width
+        if tally.estimate and key in means and _leaves(tally.estimate, means[key])
     ]
+
+
+def _leaves(headline: Estimate, mean: float) -> bool:
+    # An interval near 100% ends close above its mean: a small difference is not worth a remark.
+    inside = headline.interval.low <= mean <= headline.interval.high
+    return not inside and abs(mean - headline.mean) > headline.interval.half_width
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from leadline.results.sentences import (
     reached_lengths,
 )
 from leadline.results.server_advice import longer_context
-from leadline.results.table import PUBLISHED, Table, scorer_gaps
+from leadline.results.table import PUBLISHED, STRICT, Table, scorer_gaps
 from leadline.stats.allocate import parse_until
 from leadline.stats.diagnose import diagnose
 from leadline.stats.effective import EffectiveLength, Threshold, effective_length, factors_to_decide
@@ -388,16 +388,20 @@ def _findings(run: Run, found: EffectiveLength | None) -> list[str]:
     return lines
 
 
+_SCORER_RULES = {PUBLISHED: "which counts substrings", STRICT: "which takes no answer with other values"}
+
+
 def format_scorer_gaps(table: Table) -> list[str]:
-    """For every task, the lengths at which `ruler.v1` gives more than the interval of the headline score."""
-    tasks: dict[str, list[str]] = {}
+    """For every task, the lengths at which another scorer differs from the headline by more than its interval."""
+    gaps: dict[tuple[str, str, str], list[str]] = {}
     for gap in scorer_gaps(table):
-        here = f"{format_percent(gap.published)}% against {format_percent(gap.headline.mean)}%"
-        tasks.setdefault(gap.task, []).append(f"{here} at {format_length(gap.length)}")
+        side = "above" if gap.mean > gap.headline.mean else "below"
+        here = f"{format_percent(gap.mean)}% against {format_percent(gap.headline.mean)}%"
+        gaps.setdefault((gap.task, gap.scorer, side), []).append(f"{here} at {format_length(gap.length)}")
     return [
-        f"{sanitise(task, 40)}: {PUBLISHED}, which counts substrings, lies above the interval of the headline score: "
-        f"{format_list(gaps)}."
-        for task, gaps in tasks.items()
+        f"{sanitise(task, 40)}: {scorer}, {_SCORER_RULES[scorer]}, lies {side} the interval of the headline score: "
+        f"{format_list(lengths)}."
+        for (task, scorer, side), lengths in gaps.items()
     ]
 
 

@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Literal
 
 from leadline.core.types import Question
-from leadline.scorers.denials import SCOPE_CHARACTERS, denies
 from leadline.scorers.normalise import clean, compiled, folded, visible
 
 ValueForm = Literal["numbers", "uuids", "names", "pairs", "words"]
@@ -29,21 +28,11 @@ _UUID_LIKE = re.compile(r"(?=[0-9a-f-]*[0-9])[0-9a-f]+(?:-[0-9a-f]+)*")
 _PAIR = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)+")
 _NUMBER = re.compile(r"-?\d*(?:\.?\d+)")
 _BULLET = re.compile(r"(?m)^([ \t]*)-(?=\d)")
-_THINKING_END = re.compile(r"</think(?:ing)?>(?=\s*\S)")
 _LIST_MARKER = re.compile(r"(?m)^[ \t]*\(?\d{1,3}[.)](?=\s)|(?<=\s)\(?\d{1,3}[.)](?=\s)")
-_ITEM_BREAK = re.compile(r"[\n,;|]|[.!?](?=\s|$)|\b(?:and|or)\b")
+_ITEM_BREAK = re.compile(r"[\n,;|\u3001\uff0c\uff1b\u3002\uff01\uff1f]|[.!?](?=\s|$)")
+_PROSE_WORDS = 2
 _LABEL = re.compile(r"(?<![^\n,;|:.])[^\n,;|:.]*:(?=\s|$)")
 """A label begins after one of these signs; searched from every place, a long answer without them would take minutes."""
-
-FUNCTION_WORDS = frozenset(
-    (
-        "a about after all also am an and answer any are as at based be been before both but by can certainly could "
-        "did do does each for from had has have he her here his how i if in into is it its just may me more most my no "
-        "not of okay on once one only or our out over per please she should so some sure than that the their them "
-        "then there therefore these they this those thus to up was we were what when where which while who will with "
-        "would yes you your indeed simply actually exactly clearly respectively namely called named follows following"
-    ).split()
-)
 
 
 def words(text: str) -> list[str]:
@@ -93,33 +82,14 @@ class Words:
                 seen.setdefault(clean(phrase), phrase)
         return list(seen.values())
 
-    def affirmed(self, phrases: Iterable[str]) -> list[str]:
-        """The phrases that occur in the answer, each once, and are neither denied nor corrected where they are said
-        last. What is said in a block of thinking before the answer does not count."""
-        phrases = list(phrases)
-        beside = frozenset(map(clean, phrases))
-        answer_start = max((match.end() for match in _THINKING_END.finditer(self._text)), default=0)
-        return [p for p in self.found(phrases) if not self._denied(words(clean(p)), beside, answer_start)]
-
     def in_another_form(self, phrases: Iterable[str]) -> list[str]:
-        """The phrases that the answer gives, not denied, with other separators: `7 654 321`, `misty harbor`."""
-        found = []
-        for phrase in phrases:
-            signs = re.sub(r"[\W_]+", "", clean(phrase))
-            spread = r"[ \u00a0\u202f.,'_-]?".join(map(re.escape, signs))
-            places = list(re.finditer(rf"(?<![\w-]){spread}(?![\w-]|[.,]\d)", self._text)) if len(signs) > 3 else []
-            if places and not self._denied_at(*places[-1].span()):
-                found.append(phrase)
-        return found
+        """The phrases that the answer has with other separators: `7 654 321`, `misty harbor`."""
+        return [phrase for phrase in phrases if self._is_spread(phrase)]
 
-    def _denied(self, phrase: Sequence[str], beside: Collection[str], answer_start: int) -> bool:
-        last = self._places(phrase)[-1]
-        start, end = self._spans[last][0], self._spans[last + len(phrase) - 1][1]
-        return start < answer_start or self._denied_at(start, end, beside)
-
-    def _denied_at(self, start: int, end: int, beside: Collection[str] = ()) -> bool:
-        before, after = self._text[max(0, start - SCOPE_CHARACTERS) : start], self._text[end : end + SCOPE_CHARACTERS]
-        return denies(before, self._text[start:end], after, beside)
+    def _is_spread(self, phrase: str) -> bool:
+        signs = re.sub(r"[\W_]+", "", clean(phrase))
+        spread = r"[ \u00a0\u202f.,'_-]?".join(map(re.escape, signs))
+        return len(signs) > 3 and bool(re.search(rf"(?<![\w-]){spread}(?![\w-]|[.,]\d)", self._text))
 
     def _places(self, phrase: Sequence[str]) -> Sequence[int]:
         """Where a phrase begins, as numbers of words."""
@@ -149,24 +119,32 @@ def values_of_form(form: ValueForm, targets: Sequence[str], answer: str) -> list
     return [w for w in given if _NUMBER.fullmatch(w) and (len(w) in sizes or min(sizes, default=0) < 4)]
 
 
-def candidates(form: ValueForm, targets: Sequence[str], answer: str, *, question: str) -> list[str]:
-    """The candidates in an answer, each once: values of the form or nearly so, or the items of its list.
+def other_values(question: Question, answer: str) -> list[str]:
+    """The values in an answer, each once, that are of the targets' kind and are no target: values of the same form or
+    nearly so, or short items of its list, and planted ones wherever they stand. What the question itself says is an
+    echo and no value."""
+    targets = [f" {' '.join(words(clean(t)))} " for t in question.targets]
+    echo = set(words(clean(f"{question.text} {question.answer_prefix}"))) - {t.strip() for t in targets}
+    offered = [*_nearly_of_form(question, answer, echo), *map(clean, Words(answer).found(question.distractors))]
+    return [
+        value
+        for value in dict.fromkeys(offered)
+        if not all(part in echo for part in value.split())
+        and not any(target in f" {value} " or f" {value} " in target for target in targets)
+    ]
 
-    What the question itself says is an echo, not a candidate, unless it is a target.
-    """
+
+def _nearly_of_form(question: Question, answer: str, echo: Collection[str]) -> list[str]:
+    form, targets = form_of(question), question.targets
     if form == "words":
-        offered = _items(targets, answer)
-    elif form in ("names", "pairs"):
-        offered = [w.casefold() for w in values_of_form(form, targets, answer)]
-    else:
-        given = words(clean(_without_markers(answer)))
-        if form == "uuids":
-            offered = [w for w in given if len(w) >= 8 and _UUID_LIKE.fullmatch(w)]
-        else:
-            enough = max(1, min((len(t.strip()) for t in targets), default=1) - 2)
-            offered = [w for w in given if _NUMBER.fullmatch(w) and len(w) >= enough]
-    echo = set(words(clean(question))) - {clean(t) for t in targets}
-    return [w for w in dict.fromkeys(offered) if not all(part in echo for part in w.split())]
+        return _items(targets, answer, echo)
+    if form in ("names", "pairs"):
+        return [w.casefold() for w in values_of_form(form, targets, answer)]
+    given = words(clean(_without_markers(answer)))
+    if form == "uuids":
+        return [w for w in given if len(w) >= 8 and _UUID_LIKE.fullmatch(w)]
+    enough = max(1, min((len(t.strip()) for t in targets), default=1) - 2)
+    return [w for w in given if _NUMBER.fullmatch(w) and len(w) >= enough]
 
 
 def listed_items(answer: str) -> list[list[str]]:
@@ -176,21 +154,22 @@ def listed_items(answer: str) -> list[list[str]]:
     return [part for part in parts if part]
 
 
-def _items(targets: Sequence[str], answer: str) -> list[str]:
-    sizes = [len(words(clean(t))) for t in targets]
-    longest = max(sizes, default=1)
+def _items(targets: Sequence[str], answer: str, echo: Collection[str] = ()) -> list[str]:
+    """The items of the answer's list that have no more words than the longest target; longer ones are prose.
+
+    Where a list of single words is asked for, a stretch without separators that has a target is a list too, if it has
+    over `_PROSE_WORDS` more words than there are targets."""
+    longest = max((len(words(clean(t))) for t in targets), default=1)
+    right = set(map(clean, targets))
     numbers_count = any(any(c.isdigit() for c in t) for t in targets)
     offered: list[str] = []
     for item in listed_items(answer):
         content = [w for w in item if numbers_count or not _NUMBER.fullmatch(w)]
-        if not content or all(w in FUNCTION_WORDS for w in content):
-            continue
-        if len(content) > longest and any(w in FUNCTION_WORDS for w in content):
-            continue  # prose around the answer, not an item of it
-        if len(content) > longest == 1:
-            offered.extend(content)  # a bare list with spaces between its items
-        else:
+        if content and len(content) <= longest:
             offered.append(" ".join(content))
+        elif longest == 1 < len(targets) and not right.isdisjoint(content):
+            unsaid = [w for w in content if w not in echo]
+            offered.extend(unsaid if len(unsaid) > len(targets) + _PROSE_WORDS else ())
     return offered
 
 

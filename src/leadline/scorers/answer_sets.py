@@ -15,8 +15,8 @@ from collections.abc import Collection, Sequence
 from leadline.core.records import Score
 from leadline.core.types import Question
 from leadline.scorers.answer_forms import Words
-from leadline.scorers.denials import says_not_found
 from leadline.scorers.match import RuleScorer, format_values
+from leadline.scorers.refusals import says_not_found
 
 # --- graphwalks: sets of nodes ---------------------------------------------------------------------
 #
@@ -104,10 +104,10 @@ def _label_set(question: Question, answer: str) -> Score:
 def _exact_label_set(question: Question, answer: str) -> Score:
     asked = Words(question.text.partition("?")[0])
     wanted = [label for label in _labels(question) if label and not asked.count(label)]
-    found = Words(answer).affirmed(wanted)
+    found = Words(answer).found(wanted)
     right = set(found) == set(question.targets) and not says_not_found(answer)
     return Score(float(right), answer=format_values(sorted(found)))
 
 
 BABILONG = RuleScorer("babilong", _label_set)
-BABILONG_STRICT = RuleScorer("babilong.strict", _exact_label_set)
+BABILONG_STRICT = RuleScorer("babilong.strict", _exact_label_set, "2")

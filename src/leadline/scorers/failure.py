@@ -6,12 +6,12 @@ wording, and wording before form:
  1  error            no answer came back; the detail is the kind of failure
  1  input_truncated  the request was refused as too long, or the model read fewer tokens than were sent. This outranks
                      a right answer: the sample did not measure its nominal length
- 2  correct          the first scorer gave 1
+ 2  correct          the first scorer gave 1; a detail where the answer says all the same that it is not there
  3  refused          the server's content filter stepped in
  4  empty            nothing visible; cut_off when hidden thinking used up the allowance
  5  cut_off          the allowance ran out inside a missing value, or while values were still being listed
-    partial          some targets, not all
- 6  wrong_format     the right value is there, not denied, but not in the form the scorer takes
+    partial          some targets, not all; or, where the scorer takes no others, a target beside other values
+ 6  wrong_format     the right value is there, but not in the form the scorer takes
  7  distractor       no target, but another planted value, one of another line, or the demonstration's
  7  false_alarm      the document has no answer, and the model gives one all the same
  8  not_found        the model says it is not there, or that it does not know; false_abstention where questions without
@@ -31,17 +31,17 @@ from collections.abc import Iterable, Mapping
 from leadline.core.records import Completion, Failure, FailureClass, Receipt, Score
 from leadline.core.types import Question
 from leadline.scorers.answer_forms import (
-    FUNCTION_WORDS,
     Words,
     form_of,
     listed_items,
+    other_values,
     repeats_itself,
     values_of_form,
     words,
 )
 from leadline.scorers.copies import WRONG_ORDINAL, copied
-from leadline.scorers.denials import says_not_found, says_refusal
-from leadline.scorers.normalise import clean
+from leadline.scorers.normalise import bare, clean
+from leadline.scorers.refusals import says_not_found, says_refusal
 
 _LENGTH = frozenset(("length", "max_tokens"))
 _TAIL_CHARACTERS = 24
@@ -50,6 +50,7 @@ _ON_THE_WAY_WORDS = 32
 
 REFUSED_AS_TOO_LONG = "refused as too long"
 FEWER_TOKENS_READ = "fewer tokens read than sent"
+DENIED = "says that it is not there"
 CONTENT_FILTER = "content filter"
 THINKING = "thinking used up the allowance"
 ONLY_THINKING = "only thinking"
@@ -60,6 +61,7 @@ OTHER_FORM = "right value in another form"
 DEMONSTRATION = "copied the demonstration"
 ANOTHER_CHAIN = "another chain"
 ANOTHER_VALUE = "another planted value"
+BESIDE_OTHERS = "right value beside others"
 HALF = "half of a split needle"
 NOT_JOINED = "all pieces of a split needle, not joined"
 NO_CODE_WORD = "right text without its code word"
@@ -69,6 +71,15 @@ STOP_WORDS = "stop words"
 REPEATS = "repeats itself"
 ECHO = "only what the question said"
 NO_VALUE = "no value of the form asked for"
+
+_STOP_WORDS = frozenset(
+    (
+        "a about after all also am an and any are as at be been before both but by can could did do does each for from "
+        "had has have he her here his how i if in into is it its just may me more most my no not of on once one only "
+        "or our out over per she should so some than that the their them then there these they this those to up was "
+        "we were what when where which while who will with would you your"
+    ).split()
+)
 
 Classification = tuple[FailureClass, str]
 
@@ -90,7 +101,8 @@ def classify(
         return "input_truncated", FEWER_TOKENS_READ
     value = next(iter(scores.values())).value
     if value >= 1 - 1e-9:
-        return "correct", ""
+        denied = not question.absent and bare(outcome.text) not in map(bare, question.targets)
+        return "correct", DENIED if denied and says_not_found(outcome.text) else ""
     return _classify_wrong(question, outcome, value, other_value)
 
 
@@ -124,6 +136,8 @@ def _classify_wrong(question: Question, outcome: Completion, value: float, other
         return _classify_copy(answer, outcome)
     if value > 0:
         return ("cut_off", answer.unfinished) if answer.unfinished else ("partial", answer.slip)
+    if answer.right and other_values(question, answer.text):
+        return "partial", answer.slip or BESIDE_OTHERS
     if answer.right or answer.words.in_another_form(question.targets):
         return "wrong_format", OTHER_FORM
     if answer.foreign == HALF:
@@ -185,7 +199,7 @@ class _WrongAnswer:
         self.text = outcome.text
         self.words = Words(outcome.text)
         self.form = form_of(question)
-        self.right = self.words.affirmed(question.targets)
+        self.right = self.words.found(question.targets)
         right = set(self.right)  # of thousands, where every step of a sum is a target
         self.missing = [t for t in question.targets if t not in right]
         offered = values_of_form(self.form, question.targets, outcome.text)
@@ -252,7 +266,7 @@ class _WrongAnswer:
 
     def _is_stop_words(self) -> bool:
         items = [item for item in listed_items(self.text) if len(item) <= 2]
-        return bool(items) and 2 * sum(all(w in FUNCTION_WORDS for w in item) for item in items) >= len(items)
+        return bool(items) and 2 * sum(all(w in _STOP_WORDS for w in item) for item in items) >= len(items)
 
 
 def _is_beginning(piece: str, target: str) -> bool:

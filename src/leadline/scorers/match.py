@@ -1,15 +1,15 @@
 """Scorers for values in an answer: Leadline's own, RULER's as published, and abstention.
 
-match.all     the share of targets that the answer gives
-match.any     1 when the answer gives any target
+match.all     the share of targets that stand in the answer as whole tokens
+match.any     1 when any target stands in the answer as a whole token
 match.exact   1 when the answer is one of the targets and nothing else (punctuation around it aside)
 ruler.v1      NVIDIA/RULER, scripts/eval/evaluate.py (post-processing) and scripts/eval/synthetic/constants.py
               (string_match_all; string_match_part where the question has match="any"). Case-insensitive substrings
-ruler.strict  whole words that are not denied, and every further candidate lowers the score
+ruler.strict  match.all (match.any) where no other value of the targets' kind stands in the answer, else 0
 
-An answer gives a target if it contains the target letter for letter (in any letter case), as whole words, and does not
-deny it. Substring credit can be gamed: an answer that lists every number it saw contains the right one, and "no" is
-part of "know". ruler.strict <= match.all <= ruler.v1 for every answer, so a gap shows what substrings gave away.
+The rules read no wording and are the same in every language. Substring credit can be gamed: an answer that lists every
+number it saw contains the right one, and "no" is part of "know". ruler.strict <= match.all <= ruler.v1 for every
+answer, so a gap shows what substrings and further values gave away.
 
 `abstention` replaces a task's own scorers for questions that the document does not answer, so that every scorer of a
 task has a value for every sample.
@@ -22,9 +22,9 @@ from dataclasses import dataclass
 
 from leadline.core.records import Completion, Score
 from leadline.core.types import Question
-from leadline.scorers.answer_forms import Words, candidates, form_of, values_of_form, words
-from leadline.scorers.denials import asks_for_what_is_not, says_not_found
+from leadline.scorers.answer_forms import Words, form_of, other_values, values_of_form, words
 from leadline.scorers.normalise import VERSION, bare, clean, post_process
+from leadline.scorers.refusals import says_not_found
 
 _SHOWN_CHARACTERS = 200
 
@@ -42,12 +42,10 @@ class RuleScorer:
 
 
 def given_targets(question: Question, answer: str) -> list[str]:
-    """The targets that an answer gives, duplicates included."""
+    """The targets, duplicates included, that stand in an answer as whole tokens: letter for letter, in any case."""
     said = Words(answer)
     plain = post_process(answer).lower()
-    given = said.found if asks_for_what_is_not(question.text) else said.affirmed
-    stated = set(map(clean, given(question.targets)))
-    return [t for t in question.targets if t.lower() in plain and (clean(t) in stated or _is_only_signs(t))]
+    return [t for t in question.targets if t.lower() in plain and (said.count(t) or _is_only_signs(t))]
 
 
 def _is_only_signs(target: str) -> bool:
@@ -110,28 +108,16 @@ def _published(question: Question, answer: str) -> Score:
 
 
 def _strict(question: Question, answer: str) -> Score:
-    """`match.all` (or `match.any`) times precision = given / (given + further candidates)."""
     given = given_targets(question, answer)
     if not given:
-        return Score(value=0.0, explanation="no target as whole words")
-    offered = candidates(form_of(question), question.targets, answer, question=question.text)
-    phrases = [_spaced(t) for t in given]
-    others = (c for c in offered if not any(p in f" {c} " for p in phrases))
-    further = Words(answer).affirmed(others)
-    any_one = question.match == "any"
-    hits = 1 if any_one else len(set(phrases))
-    share = 1.0 if any_one else len(given) / len(question.targets)
-    needed = 1 if any_one else len({*map(_spaced, question.targets)})
-    named = f": {format_values(further)}" if further else ""
+        return Score(value=0.0, explanation="no target as a whole token")
+    others = other_values(question, answer)
+    share = 1.0 if question.match == "any" else len(given) / len(question.targets)
     return Score(
-        value=share * hits / (hits + len(further)),
+        value=0.0 if others else share,
         answer=format_values(given),
-        explanation=f"{hits} of {needed} found, {len(further)} further{named}",
+        explanation=f"{len(others)} other: {format_values(others)}" if others else "",
     )
-
-
-def _spaced(target: str) -> str:
-    return f" {' '.join(words(clean(target)))} "
 
 
 RULER_V1 = RuleScorer("ruler.v1", _published)
@@ -143,7 +129,7 @@ RULER_STRICT = RuleScorer("ruler.strict", _strict, VERSION)
 
 def abstention(question: Question, completion: Completion) -> Score:
     """1 for saying that the document has no answer and naming none, else 0. Saying so is the reply that the question
-    asked for, or any wording of "it is not there" that `denials` knows."""
+    asked for, or any wording of "it is not there" that `refusals` knows."""
     named = _named_values(question, completion.text)
     if named:
         return Score(0.0, answer=named[0], explanation="the document has no answer, and the model names one")
@@ -155,10 +141,10 @@ def abstention(question: Question, completion: Completion) -> Score:
 
 
 def _named_values(question: Question, text: str) -> list[str]:
-    """Values that the answer states: planted ones, and where values have a form of their own any of that form."""
+    """Values in the answer: planted ones, and where values have a form of their own any of that form."""
     said = Words(text)
     asked = set(words(clean(question.text)))
     offered = list(question.distractors)
     if question.value_kind in ("numbers", "uuids"):
         offered += values_of_form(form_of(question), question.distractors, text)
-    return [v for v in said.affirmed(offered) if clean(v) not in asked]
+    return [v for v in said.found(offered) if clean(v) not in asked]

@@ -12,9 +12,9 @@ import string
 import unicodedata
 from functools import cache
 
-VERSION = "3"
-"""Of all scorers: raised whenever an answer could get another score. 2: whole words that are not denied. 3: signs of
-numbers, corrections and harmless negations are read."""
+VERSION = "4"
+"""Of all scorers: raised whenever an answer could get another score. 4: whole tokens, whatever the wording around
+them; strict scores are 0 where another value stands."""
 
 _PUNCTUATION = string.punctuation + " \u2026"
 

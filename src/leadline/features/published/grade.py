@@ -38,7 +38,7 @@ class GradedTask:
     published: Estimate
     """The same score from 0 to 1, with its interval."""
     strict: Estimate
-    """Whole words only, further candidates penalised."""
+    """Whole tokens only, and 0 beside another value of the same kind."""
 
 
 def grade(files: Iterable[RulerFile]) -> list[GradedTask]:
