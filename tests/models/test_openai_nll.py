@@ -16,8 +16,10 @@ pytest.importorskip("transformers")
 from leadline.core.records import Failure  # noqa: E402
 from leadline.core.types import Continuation, TokenNLL  # noqa: E402
 from leadline.models.hf import HF  # noqa: E402
+from leadline.models.openai.discovery import ServerInfo  # noqa: E402
 from leadline.models.openai.http import HttpReply, RequestFailed  # noqa: E402
-from leadline.models.openai.requests import server_nll  # noqa: E402
+from leadline.models.openai.logprobs import ServerLogprobs  # noqa: E402
+from leadline.models.openai.scoring import Endpoint  # noqa: E402
 from support.tiny_models import model_folder, random_ids, tiny  # noqa: E402
 
 Choice = Callable[[list[int], list[float]], dict[str, Any]]
@@ -63,7 +65,7 @@ class Server:
 
 
 def asked_of(server: Any) -> TokenNLL | Failure:
-    return server_nll(server, "tiny", DOCUMENT, ASKED, SPANS, key_name="", extra={})
+    return ServerLogprobs(Endpoint(server, "tiny"), ServerInfo("plain", "tiny"), lambda: 1).nll(DOCUMENT, ASKED, SPANS)
 
 
 @pytest.mark.parametrize("form", [by_id, echoed])
@@ -75,15 +77,17 @@ def test_a_server_gives_the_numbers_of_the_same_weights_in_process(tmp_path: Pat
     assert isinstance(there, TokenNLL)
     for ours, theirs in zip((*here.continuations, *here.spans), (*there.continuations, *there.spans), strict=True):
         np.testing.assert_allclose(theirs, ours, atol=1e-4)
-    assert len(server.bodies) == len(ASKED) + 1
-    assert server.bodies[0]["prompt"] == [*DOCUMENT.tolist(), *ASKED[0].ids.tolist()]
+    trial, spans, *continuations = server.bodies
+    assert len(trial["prompt"]) < 16
+    assert spans["prompt"] == DOCUMENT.tolist()
+    assert [body["prompt"] for body in continuations] == [[*DOCUMENT[: c.cut].tolist(), *c.ids.tolist()] for c in ASKED]
 
 
 @pytest.mark.parametrize(
     ("form", "words"),
     [
         (lambda ids, chances: {}, "no log-probabilities of the prompt"),
-        (lambda ids, chances: {"logprobs": {"token_logprobs": [-0.5]}}, "1 log-probabilities for a prompt of 132"),
+        (lambda ids, chances: {"logprobs": {"token_logprobs": [-0.5]}}, "1 log-probabilities for a prompt of 12"),
         (lambda ids, chances: {"logprobs": {"token_logprobs": [None] * len(ids)}}, "lacks log-probabilities"),
         (lambda ids, chances: by_id([i + 1 for i in ids], chances), "it read another text"),
     ],

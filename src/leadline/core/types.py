@@ -12,7 +12,7 @@ What a task writes is in `leadline.core.drafts`. What comes back from a model, a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -271,6 +271,8 @@ class TokenNLL:
     continuations: tuple[Nats, ...]
     spans: tuple[Nats, ...]
     notes: tuple[str, ...] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """What it took where a server was asked: requests, prompt_tokens, and cached_tokens of those, if it states them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,7 +105,7 @@ class Plan:
     def document_limit(self) -> DocumentLimit:
         """How many documents may be asked at once; the server is asked what its cache holds where that matters."""
         if (
-            self.spec.reading == "fresh"
+            (self.spec.reading == "fresh" and all(task.request == "answer" for task in self.tasks.values()))
             or self.model.asked_per != "probe"
             or not isinstance(self.model, HasPrefixCache)
         ):

@@ -157,7 +157,9 @@ class Queue:
         wanted = {c.key for c in planned.missing}
         probes = tuple(p for p in document.probes if p.cell.key in wanted)
         if self._asked_per == "document" or document.passages:  # passages are read once for all probes
-            return Work(document, probes)
+            held = sum(passage.tokens for passage in document.passages)
+            counted = self._limit.is_known and self._asked_per == "probe"
+            return Work(document, probes, of=OpenDocument(1, held) if counted else None)
         first, *rest = sorted(probes, key=lambda p: -p.cut)
         resumed = any(p.cut >= first.cut for p in document.probes if p.cell.key not in wanted)
         if not rest:
@@ -244,6 +246,11 @@ class DocumentLimit:
     def in_turn(self) -> bool:
         """Whether the probes of a document must be asked one after another, as each slot keeps one prompt."""
         return self.cache.slots is not None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the server says what its cache holds, so that documents without receipts can be limited too."""
+        return not self._is_free and not self._learns
 
     @property
     def _learns(self) -> bool:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -18,7 +19,7 @@ import numpy as np
 from leadline.core.activity import waiting_for
 from leadline.core.backoff import Attempts, Backoff, RetryWait
 from leadline.core.contracts import Model, logprob_model
-from leadline.core.errors import LeadlineError, ServerAway
+from leadline.core.errors import LeadlineError, ServerAway, UsageError
 from leadline.core.records import Answer, Failure, Outcome, Sent
 from leadline.core.seeds import digest_bytes
 from leadline.core.spec import Limits
@@ -154,6 +155,8 @@ class LogprobAdapter:
 
     def __init__(self, model: Model) -> None:
         self._model = model
+        self._measured = False
+        """Whether it gave log-probabilities before."""
 
     def answer(self, document: Document, probes: Sequence[Probe]) -> list[Answer]:
         if any(probe.not_asked for probe in probes):
@@ -168,8 +171,20 @@ class LogprobAdapter:
         wanted = sorted({index for request in requests for index in request.passages})
         passages = {index: document.passages[index] for index in wanted}
         found = {index: model.nll(p.ids, p.continuations, p.spans) for index, p in passages.items()}
+        self._refuse_unsupported(found.values(), probes[0].cell.task)
         seconds = (time.monotonic() - begin) / len(probes)  # measured together: each is charged its share
         return [Answer(_sent(document, request, found), _outcome(request, found), seconds) for request in requests]
+
+    def _refuse_unsupported(self, found: Iterable[TokenNLL | Failure], task: str) -> None:
+        """Stops a run whose model turns out to have no such log-probabilities: no other sample would get them."""
+        self._measured = self._measured or any(isinstance(nll, TokenNLL) for nll in found)
+        why = next((f.message for f in found if isinstance(f, Failure) and f.why == "unsupported"), "")
+        if why and not self._measured:
+            raise UsageError(
+                why,
+                where=f"{task}, {self._model.card.name}",
+                fix="measure the model in process (hf:FOLDER), or leave out this task",
+            )
 
 
 def _outcome(request: LogprobRequest, found: dict[int, TokenNLL | Failure]) -> Outcome:
@@ -188,11 +203,15 @@ def _outcome(request: LogprobRequest, found: dict[int, TokenNLL | Failure]) -> O
 def _sent(document: Document, request: LogprobRequest, found: dict[int, TokenNLL | Failure]) -> Sent:
     ids = b"".join(document.passages[index].ids.astype("<i4").tobytes() for index in request.passages)
     nlls = [found[index] for index in request.passages]
-    notes = dict.fromkeys(note for one in nlls if isinstance(one, TokenNLL) for note in one.notes)
+    read = [nll for nll in nlls if isinstance(nll, TokenNLL)]
+    notes = dict.fromkeys(note for nll in read for note in nll.notes)
+    counts = Counter[str]()
+    for nll in read:
+        counts.update(nll.counts)
     return Sent(
         form="ids",
         prefix="none",
         digest=digest_bytes(ids),
-        decoding={"method": "log-probabilities"},
+        decoding={"method": "log-probabilities", **{f"document_{name}": count for name, count in counts.items()}},
         notes=tuple(notes),
     )

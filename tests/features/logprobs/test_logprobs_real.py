@@ -19,6 +19,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from leadline.cli.main import run_command
+from leadline.core.errors import UsageError
 from leadline.core.registry import ModelName, provider
 from leadline.core.spec import make_spec
 from leadline.core.types import Continuation, TokenNLL
@@ -58,20 +59,31 @@ def test_variants_of_a_real_model_are_submitted_and_correlated(
     assert printed["correlations"]["spearman"]["value"] > 0.5
 
 
-def test_llama_cpp_says_that_it_returns_no_log_probabilities_of_a_prompt(tmp_path: Path) -> None:
+def test_llama_cpp_scores_continuations_by_writing_them_and_refuses_perplexity(tmp_path: Path) -> None:
     pytest.importorskip("xllamacpp")
     from support.llama_server import MODEL, LlamaServer
 
     with LlamaServer(smollm2.fetch_gguf(), window=1024) as server:
-        spec = make_spec(
-            {"model": f"openai:{MODEL}?base_url={server.base_url}", "lengths": "256", "depths": (0.1,), "samples": 1,
-             "tasks": [{"name": "retrieval_gain", "least": 64}]}
-        )  # fmt: skip
-        measure(spec, tmp_path / "run")
-    (record,) = read_records(tmp_path / "run")
-    assert record.failed
-    assert "log-probabilities" in record.outcome.message  # type: ignore[union-attr]
-    assert record.scores == {}
+        values = {
+            "model": f"openai:{MODEL}?base_url={server.base_url}",
+            "lengths": "256",
+            "depths": (0.1,),
+            "samples": 1,
+        }
+        measure(make_spec({**values, "tasks": [{"name": "retrieval_gain", "least": 64}]}), tmp_path / "gain")
+        with pytest.raises(UsageError, match="perplexity"):
+            measure(make_spec({**values, "tasks": [{"name": "mean_nll", "least": 64}]}), tmp_path / "perplexity")
+    local = {
+        **values,
+        "model": "hf:smollm2?dtype=float32&device=cpu",
+        "tasks": [{"name": "retrieval_gain", "least": 64}],
+    }
+    measure(make_spec(local), tmp_path / "here")
+    (there,), (here,) = read_records(tmp_path / "gain"), read_records(tmp_path / "here")
+    assert any("written by a bias" in note for note in there.sent.notes)
+    # llama.cpp computes with the 4-bit weights, transformers with what they stand for.
+    assert there.scores["retrieval_gain"].value == pytest.approx(here.scores["retrieval_gain"].value, abs=0.1)
+    assert list(read_records(tmp_path / "perplexity")) == []
 
 
 VLLM = os.environ.get("LEADLINE_VLLM") or shutil.which("vllm")

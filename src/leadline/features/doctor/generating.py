@@ -311,6 +311,7 @@ def check_logprobs(examiner: Examiner) -> Ok | Finding | Skipped:
     """Log-probabilities of one text, before and after another, and at the same time as others."""
     fix = "switch prefix caching off for log-probability tasks, send --workers 1, or measure in process with hf:"
     apart: float | None
+    ignored = ""
     try:
         apart, unstable = _prompt_difference(examiner)
         what = "of a prompt's tokens"
@@ -319,11 +320,12 @@ def check_logprobs(examiner: Examiner) -> Ok | Finding | Skipped:
             raise
         apart, unstable = examiner.once(repetition).largest, examiner.once(repetition).unstable
         what = "of generated tokens"
+        ignored = f"; those of a prompt are not given: {why}"
         if apart is None:
             raise CannotCheck(f"the server gives no log-probabilities ({why})") from None
     if unstable:
         return Finding(f"log-probabilities {what} differ by up to {apart:.2g} nats with the order and batch", fix)
-    return Ok(f"log-probabilities {what} differ by at most {apart:.2g} nats with the order and batch")
+    return Ok(f"log-probabilities {what} differ by at most {apart:.2g} nats with the order and batch{ignored}")
 
 
 def _prompt_difference(examiner: Examiner) -> tuple[float, bool]:

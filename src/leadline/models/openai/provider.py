@@ -37,16 +37,18 @@ from leadline.models.openai.discovery import (
     send_with_retries,
 )
 from leadline.models.openai.http import HttpClient, HttpReply, RequestFailed
+from leadline.models.openai.logprobs import ServerLogprobs
 from leadline.models.openai.replies import decode_json, parse_reply, request_failure
 from leadline.models.openai.requests import (
     CACHE_KEY_HOSTS,
     RequestWriter,
     checked_thinking,
-    server_nll,
     thinking_fields,
 )
+from leadline.models.openai.scoring import Endpoint
 from leadline.models.openai.template import FrameFinder
 from leadline.models.openai.tokenizer import ServerTokenizer, find_tokenizer
+from leadline.models.prefix_scoring import ScoringWays
 from leadline.text.chat import NOT_PREFILLED, adds_bos, can_prefill, completion_frame, opens_thinking, special_token
 
 if TYPE_CHECKING:
@@ -294,6 +296,11 @@ class OpenAIModel:
         self._opened_thinking = None if unknown else opens_thinking(self.frame.after)
 
     @cached_property
+    def _logprobs(self) -> ServerLogprobs:
+        endpoint = Endpoint(self._client, self.server.model, self._options.api_key_env, self._options.extra)
+        return ServerLogprobs(endpoint, self.server, lambda: self.prefix_cache.block)
+
+    @cached_property
     def card(self) -> ModelCard:
         server, options, notes = self.server, self._options, list(self._notes)
         if options.max_tokens is not None:
@@ -329,8 +336,11 @@ class OpenAIModel:
     def nll(
         self, ids: Ids, continuations: Sequence[Continuation] = (), spans: Sequence[tuple[int, int]] = ()
     ) -> TokenNLL | Failure:
-        model, key_name, extra = self.server.model, self._options.api_key_env, self._options.extra
-        return server_nll(self._client, model, ids, continuations, spans, key_name=key_name, extra=extra)
+        return self._logprobs.nll(ids, continuations, spans)
+
+    def logprob_ways(self, sample: Ids) -> ScoringWays | Failure:
+        """How the server gives log-probabilities, found by asking about a few tokens."""
+        return self._logprobs.ways(sample)
 
     def exchange(
         self,

@@ -7,10 +7,6 @@
 
 `enable_thinking` and, where the template may show it, the effort go to the chat template (chat_template_kwargs). What a
 server has no field for is an error, or for on and off a note: a setting that is not sent must not be in a table.
-
-Log-probabilities of a prompt come from vLLM's `prompt_logprobs`, or from `echo`. The prompt is sent as token ids, so
-that it is not tokenised again, and each continuation is a request with its whole text: servers cannot score several
-continuations of one document. A server whose reply lacks the prompt's tokens (llama.cpp) gives a Failure "unsupported".
 """
 
 from __future__ import annotations
@@ -18,24 +14,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
-import numpy as np
 
 from leadline.core.errors import UsageError
 from leadline.core.records import Failure, Sent
 from leadline.core.seeds import digest, digest_bytes
 from leadline.core.turns import Turn
-from leadline.core.types import Continuation, Document, Frame, Probe, TokenNLL
+from leadline.core.types import Document, Frame, Probe
 from leadline.models.openai.discovery import ServerInfo, ServerKind
-from leadline.models.openai.http import HttpClient, RequestFailed
-from leadline.models.openai.replies import decode_json, is_schema_refusal, parse_reply, request_failure
+from leadline.models.openai.replies import is_schema_refusal
 from leadline.models.openai.template import conversation, prefill_fields
-
-if TYPE_CHECKING:
-    from leadline.core.types import Ids, Nats
 
 CACHE_KEY_HOSTS = frozenset({"api.openai.com", "api.mistral.ai", "api.x.ai"})
 """Hosts that route requests with the same prompt_cache_key to the same prefix cache."""
@@ -215,80 +205,3 @@ class RequestWriter:
     def _messages(self, asked: str | Sequence[Turn], prefix: str) -> dict[str, Any]:
         fields = {"messages": conversation(asked, prefix), **self.thinking.template, **self.thinking.request}
         return {**fields, **(prefill_fields(self.server.kind) if prefix else {})}
-
-
-# --- log-probabilities of a prompt --------------------------------------------------------------
-
-
-def server_nll(
-    client: HttpClient,
-    model: str,
-    ids: Ids,
-    continuations: Sequence[Continuation],
-    spans: Sequence[tuple[int, int]],
-    *,
-    key_name: str,
-    extra: Mapping[str, Any],
-) -> TokenNLL | Failure:
-    """As `LogprobModel.nll`: one request for each continuation, and one for all spans."""
-    ask = partial(_prompt_nll, client, model, key_name=key_name, extra=extra)
-    rows: list[Nats] = []
-    for c in continuations:
-        nats = ask(np.concatenate([ids[: c.cut], c.ids]))
-        if isinstance(nats, Failure):
-            return nats
-        rows.append(nats[c.cut + c.start :])
-    found: list[Nats] = []
-    if spans:
-        nats = ask(ids[: max(stop for _, stop in spans)])
-        if isinstance(nats, Failure):
-            return nats
-        found = [nats[start:stop] for start, stop in spans]
-    return TokenNLL(tuple(rows), tuple(found), notes=("log-probabilities of the prompt, from the server",))
-
-
-def _prompt_nll(client: HttpClient, model: str, ids: Ids, *, key_name: str, extra: Mapping[str, Any]) -> Nats | Failure:
-    """NLL of every token of a prompt in nats; NaN for the first, which has no context."""
-    body = {
-        "model": model, "prompt": ids.tolist(), "max_tokens": 1, "temperature": 0.0,
-        "echo": True, "logprobs": 1, "prompt_logprobs": 0, **extra,
-    }  # fmt: skip
-    try:
-        reply = client.post(f"{client.base_url}/completions", msgspec.json.encode(body))
-    except RequestFailed as error:
-        return request_failure(error)
-    outcome = parse_reply(reply, chat=False, key_name=key_name)
-    if isinstance(outcome, Failure):
-        return outcome
-    choice = (decode_json(reply) or {}).get("choices", [{}])[0]
-    listed = _by_id(choice.get("prompt_logprobs"), ids) or _echoed(choice.get("logprobs"), len(ids))
-    if isinstance(listed, str):
-        return Failure("unsupported", listed or "the server returns no log-probabilities of the prompt's tokens")
-    return np.array([np.nan, *(-p for p in listed)], np.float64)
-
-
-def _by_id(given: Any, ids: Ids) -> list[float] | str:
-    """vLLM's format: for each token but the first, an object by token id. Empty where the reply has no such list."""
-    if not isinstance(given, Sequence) or isinstance(given, str) or len(given) != len(ids):
-        return ""
-    found = []
-    for token, chances in zip(ids[1:].tolist(), given[1:], strict=True):
-        one = chances.get(str(token)) if isinstance(chances, Mapping) else None
-        if not isinstance(one, Mapping) or not isinstance(one.get("logprob"), (int, float)):
-            return f"the server's log-probabilities lack token {token}, which was sent: it read another text"
-        found.append(float(one["logprob"]))
-    return found
-
-
-def _echoed(given: Any, tokens: int) -> list[float] | str:
-    """OpenAI's format: the prompt's tokens come first, then the generated ones."""
-    listed = given.get("token_logprobs") if isinstance(given, Mapping) else None
-    if not isinstance(listed, Sequence):
-        return ""
-    if not tokens <= len(listed) <= tokens + 1:
-        return (
-            f"the server returns {len(listed)} log-probabilities for a prompt of {tokens} tokens: not those of a prompt"
-        )
-    if not all(isinstance(p, (int, float)) for p in listed[1:tokens]):
-        return "the server's reply lacks log-probabilities of some of the prompt's tokens"
-    return [float(p) for p in listed[1:tokens]]

@@ -1,0 +1,325 @@
+"""The ways in which servers give log-probabilities, each as a `ScoringWay`: what is sent, and what is read back.
+
+Prompts are sent as token ids, so that they are not tokenised again. A reply in which the tokens are not those that were
+asked for is a Failure "unsupported": which way a server has is found by trying (`leadline.models.openai.logprobs`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from leadline.core.records import Failure
+from leadline.core.workers import call_at_once
+from leadline.models.openai.http import HttpClient, RequestFailed
+from leadline.models.openai.replies import (
+    decode_json,
+    error_in,
+    excerpt,
+    format_error,
+    parse_refusal,
+    request_failure,
+    token_counts,
+)
+from leadline.models.prefix_scoring import ScoredText, Scores, block_tail
+
+if TYPE_CHECKING:
+    from leadline.core.types import Ids, Nats
+
+AT_ONCE = 8
+"""Requests for tokens of the same document at the same time, beside those of other documents."""
+BIAS = 1e4
+"""Added to the logit of the token that llama.cpp is to write; its log-probabilities are those before any bias."""
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a server is asked, and what goes with every request."""
+
+    client: HttpClient
+    model: str
+    key_name: str = ""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """The user's own fields; those of a way replace them."""
+
+    def completions(self, ids: Ids, fields: Json) -> Json | Failure:
+        body = {**self.extra, "model": self.model, "prompt": ids.tolist(), "temperature": 0.0, "max_tokens": 1}
+        return self._post(f"{self.client.base_url}/completions", {**body, **fields})
+
+    def native(self, path: str, body: Json) -> Json | Failure:
+        """An endpoint of the server's own, outside of /v1."""
+        return self._post(f"{self.client.root_url}{path}", body)
+
+    def _post(self, url: str, body: Json) -> Json | Failure:
+        try:
+            reply = self.client.post(url, msgspec.json.encode(body))
+        except RequestFailed as error:
+            return request_failure(error)
+        if reply.status != 200:
+            return parse_refusal(reply, self.key_name)
+        page = decode_json(reply)
+        if page is None:
+            return Failure("malformed", f"no JSON object: {excerpt(reply.body)}", transient=True, status=200)
+        refusal = error_in(page)
+        if refusal is not None:
+            return Failure("server", format_error(refusal), transient=True, status=200)
+        return page
+
+
+# --- the ways -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _ByText:
+    """A way with one request for each text."""
+
+    endpoint: Endpoint
+    at_once: int = AT_ONCE
+
+    def score(self, texts: Sequence[ScoredText]) -> list[Scores] | Failure:
+        return _all_of(call_at_once([partial(self.ask, text) for text in texts], self.at_once))
+
+    def ask(self, text: ScoredText) -> Scores | Failure:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class _ByToken:
+    """A way with one request for each scored token. Of several, the first is asked alone, so that the others find the
+    prefix in the cache."""
+
+    endpoint: Endpoint
+    at_once: int = AT_ONCE
+
+    def score(self, texts: Sequence[ScoredText]) -> list[Scores] | Failure:
+        calls = [partial(self.ask, text.ids[:place], int(text.ids[place])) for text in texts for place in _scored(text)]
+        alone = 1 if len(texts) == 1 else 0
+        first = _all_of([call() for call in calls[:alone]])
+        if isinstance(first, Failure):
+            return first
+        rest = _all_of(call_at_once(calls[alone:], self.at_once))
+        if isinstance(rest, Failure):
+            return rest
+        tokens = iter([*first, *rest])
+        return [_joined([next(tokens) for _ in _scored(text)]) for text in texts]
+
+    def ask(self, before: Ids, token: int) -> Scores | Failure:
+        raise NotImplementedError
+
+
+class ForcedTokens(_ByToken):
+    """vLLM: completions that may write one token only. Its log-probability is of the logits before that limit."""
+
+    title = "forced tokens after a cached prefix, one request a token"
+
+    def reads(self, text: ScoredText, block: int) -> int:
+        return sum(block_tail(place, block) for place in _scored(text))
+
+    def ask(self, before: Ids, token: int) -> Scores | Failure:
+        fields = {"logprobs": 1, "allowed_token_ids": [token], "return_tokens_as_token_ids": True, "ignore_eos": True}
+        page = self.endpoint.completions(before, fields)
+        if isinstance(page, Failure):
+            return page
+        found = _object(_choice(page).get("logprobs"))
+        written, values = found.get("tokens"), found.get("token_logprobs")
+        if not isinstance(written, list) or written[:1] != [f"token_id:{token}"]:
+            return _another_token(token)
+        return _scores_of(values[:1] if isinstance(values, list) else [], 1, page)
+
+
+class ForcedTrace(_ByText):
+    """vLLM with --enable-trace-replay: it writes exactly these tokens, with the log-probabilities of its own logits."""
+
+    title = "forced trace after a cached prefix, one request a continuation"
+
+    def reads(self, text: ScoredText, block: int) -> int:
+        return block_tail(text.start, block) + text.tokens - text.start - 1
+
+    def ask(self, text: ScoredText) -> Scores | Failure:
+        trace = text.scored
+        sampling = {
+            "temperature": 0.0, "max_tokens": len(trace), "logprobs": 0, "ignore_eos": True,
+            "trace_decode_token_ids": trace,
+        }  # fmt: skip
+        endpoint, ids = self.endpoint, text.ids[: text.start].tolist()
+        body = {"model": endpoint.model, "token_ids": ids, "sampling_params": sampling, "stream": False}
+        page = endpoint.native("/inference/v1/generate", body)
+        if isinstance(page, Failure):
+            return page
+        choice = _choice(page)
+        written = choice.get("token_ids")
+        if isinstance(written, list) and len(written) < len(trace) and written == trace[: len(written)]:
+            what = f"the server replayed {len(written)} of {len(trace)} tokens: the rest does not fit its window"
+            return Failure("context_length", what)
+        if written != trace:
+            return Failure("unsupported", "the server wrote other tokens than the trace it was given")
+        content = _object(choice.get("logprobs")).get("content")
+        listed = [_object(token).get("logprob") for token in content] if isinstance(content, list) else []
+        return _scores_of(listed, len(trace), page)
+
+
+class TailOfPrompt(_ByText):
+    """SGLang: log-probabilities of a prompt from a position on. The value at that position itself is missing, because
+    the logits before it are not kept, so that it is asked for from one position earlier."""
+
+    title = "end of the prompt after a cached prefix, one request a continuation"
+
+    def reads(self, text: ScoredText, block: int) -> int:
+        return text.tokens - (text.start - 1) // block * block
+
+    def ask(self, text: ScoredText) -> Scores | Failure:
+        return _sglang(self.endpoint, text, text.start - 1)
+
+
+class WrittenTokens(_ByToken):
+    """llama.cpp: a bias makes it write the token, and n_probs gives the log-probability before any bias. One request
+    after the other: a second one at the same time would be read in another slot, from the beginning."""
+
+    title = "tokens written by a bias after a cached prefix, one request a token"
+
+    def reads(self, text: ScoredText, block: int) -> int:
+        return text.tokens - text.start + 1
+
+    def ask(self, before: Ids, token: int) -> Scores | Failure:
+        body = {
+            "prompt": before.tolist(), "n_predict": 1, "temperature": 0.0, "n_probs": 1, "logit_bias": [[token, BIAS]],
+            "cache_prompt": True, "ignore_eos": False, "samplers": [], "return_tokens": True,
+        }  # fmt: skip
+        page = self.endpoint.native("/completion", body)
+        if isinstance(page, Failure):
+            return page
+        listed = page.get("completion_probabilities")
+        written = _object(listed[0]) if isinstance(listed, list) and listed else {}
+        if written.get("id") != token:
+            return _another_token(token)
+        return _scores_of([written.get("logprob")], 1, page)
+
+
+class WholePrompt(_ByText):
+    """The log-probabilities of every token of a prompt: vLLM's `prompt_logprobs`, or OpenAI's `echo`."""
+
+    title = "every token of the prompt, which is read whole for each continuation"
+
+    def reads(self, text: ScoredText, block: int) -> int:
+        return text.tokens
+
+    def ask(self, text: ScoredText) -> Scores | Failure:
+        fields = {"echo": True, "logprobs": 1, "prompt_logprobs": 0}
+        page = self.endpoint.completions(text.ids, fields)
+        if isinstance(page, Failure):
+            return page
+        choice = _choice(page)
+        listed = _by_id(choice.get("prompt_logprobs"), text.ids) or _echoed(choice.get("logprobs"), text.tokens)
+        if isinstance(listed, str):
+            return Failure("unsupported", listed or "the server returns no log-probabilities of the prompt's tokens")
+        return _scores_of(listed[text.start - 1 :], text.tokens - text.start, page)
+
+
+class WholeSGLang(_ByText):
+    """SGLang: a prompt's log-probabilities from its first token on; the server computes their logits in parts."""
+
+    title = WholePrompt.title
+
+    def reads(self, text: ScoredText, block: int) -> int:
+        return text.tokens
+
+    def ask(self, text: ScoredText) -> Scores | Failure:
+        return _sglang(self.endpoint, text, 0)
+
+
+def _sglang(endpoint: Endpoint, text: ScoredText, start: int) -> Scores | Failure:
+    body = {
+        "input_ids": text.ids.tolist(), "sampling_params": {"max_new_tokens": 1, "temperature": 0.0},
+        "return_logprob": True, "logprob_start_len": start, "stream": False,
+    }  # fmt: skip
+    page = endpoint.native("/generate", body)
+    if isinstance(page, Failure):
+        return page
+    meta = _object(page.get("meta_info"))
+    listed, wanted = meta.get("input_token_logprobs"), text.scored
+    rows = listed[-len(wanted) :] if isinstance(listed, list) else []
+    if [row[1] if isinstance(row, list) and len(row) > 1 else None for row in rows] != wanted:
+        return Failure("unsupported", "the server's log-probabilities are not those of the tokens that were sent")
+    return _scores_of([row[0] for row in rows], len(wanted), {"usage": meta})
+
+
+# --- replies ------------------------------------------------------------------------------------
+
+
+def _scores_of(listed: Sequence[Any], wanted: int, page: Json) -> Scores | Failure:
+    numbers = [float(value) for value in listed if isinstance(value, (int, float)) and not isinstance(value, bool)]
+    if len(numbers) != wanted or len(listed) != wanted:
+        return Failure("unsupported", f"the server gives {len(numbers)} log-probabilities for {wanted} tokens")
+    counts = token_counts(page)
+    if "prompt_tokens" not in counts and isinstance(page.get("tokens_evaluated"), int):  # llama.cpp
+        counts["prompt_tokens"] = page["tokens_evaluated"]
+        cached = _object(page.get("timings")).get("cache_n")
+        counts |= {"cached_tokens": cached} if isinstance(cached, int) else {}
+    nats = -np.array(numbers, np.float64)
+    return Scores(nats, prompt_tokens=counts.get("prompt_tokens"), cached_tokens=counts.get("cached_tokens"))
+
+
+def _joined(tokens: Sequence[Scores]) -> Scores:
+    """The scores of a text, from those of its tokens."""
+    counts: dict[str, int | None] = {}
+    for name in ("prompt_tokens", "cached_tokens"):
+        stated = [getattr(token, name) for token in tokens]
+        counts[name] = sum(stated) if all(count is not None for count in stated) else None
+    nats: Nats = np.concatenate([token.nats for token in tokens])
+    return Scores(nats, sum(token.requests for token in tokens), **counts)
+
+
+def _all_of(results: Sequence[Scores | Failure]) -> list[Scores] | Failure:
+    """All scores, or the failure that is least likely to pass."""
+    failures = sorted((r for r in results if isinstance(r, Failure)), key=lambda failure: failure.transient)
+    return failures[0] if failures else [r for r in results if isinstance(r, Scores)]
+
+
+def _scored(text: ScoredText) -> range:
+    return range(text.start, text.tokens)
+
+
+def _another_token(token: int) -> Failure:
+    return Failure("unsupported", f"the server does not write token {token} where no other is allowed")
+
+
+def _choice(page: Json) -> Json:
+    choices = page.get("choices")
+    return _object(choices[0]) if isinstance(choices, list) and choices else {}
+
+
+def _object(value: Any) -> Json:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _by_id(given: Any, ids: Ids) -> list[float] | str:
+    """vLLM's format: for each token but the first, an object by token id. Empty where the reply has no such list."""
+    if not isinstance(given, Sequence) or isinstance(given, str) or len(given) != len(ids):
+        return ""
+    found = []
+    for token, chances in zip(ids[1:].tolist(), given[1:], strict=True):
+        own = chances.get(str(token)) if isinstance(chances, Mapping) else None
+        if not isinstance(own, Mapping) or not isinstance(own.get("logprob"), (int, float)):
+            return f"the server's log-probabilities lack token {token}, which was sent: it read another text"
+        found.append(float(own["logprob"]))
+    return found
+
+
+def _echoed(given: Any, tokens: int) -> list[float] | str:
+    """OpenAI's format: the prompt's tokens come first, then the generated ones."""
+    listed = given.get("token_logprobs") if isinstance(given, Mapping) else None
+    if not isinstance(listed, Sequence):
+        return ""
+    if not tokens <= len(listed) <= tokens + 1:
+        return (
+            f"the server returns {len(listed)} log-probabilities for a prompt of {tokens} tokens: not those of a prompt"
+        )
+    if not all(isinstance(p, (int, float)) for p in listed[1:tokens]):
+        return "the server's reply lacks log-probabilities of some of the prompt's tokens"
+    return [float(p) for p in listed[1:tokens]]

@@ -1,0 +1,154 @@
+"""Log-probabilities from an engine that keeps prefixes: which texts to ask, in which order, and in which way.
+
+A continuation of a document is a text of which only the end is scored. Engines give its log-probabilities in two ways:
+
+    whole   the log-probabilities of every token of a prompt; engines read all of it again for that
+    tail    those of the end alone, after a prefix that the engine has in its cache
+
+The tail of the longest text is asked first and alone, so that the document is in the cache before the others are asked
+at once. A text is asked whole where that reads fewer tokens: a tail may be asked token by token, and each of those
+requests reads the part of a block that no cache keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from leadline.core.records import Failure
+from leadline.core.types import Continuation, TokenNLL
+
+if TYPE_CHECKING:
+    from leadline.core.types import Ids, Nats
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredText:
+    """Token ids, of which those from `start` on are scored. `start` is at least 1."""
+
+    ids: Ids
+    start: int
+
+    @property
+    def tokens(self) -> int:
+        return len(self.ids)
+
+    @property
+    def scored(self) -> list[int]:
+        found: list[int] = self.ids[self.start :].tolist()
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """NLLs of the scored tokens of one text in nats, and what the engine says it took."""
+
+    nats: Nats
+    requests: int = 1
+    prompt_tokens: int | None = None
+    """Tokens of all prompts sent for it; None where the engine does not say."""
+    cached_tokens: int | None = None
+    """Of those, the ones that came from the engine's cache."""
+
+
+class ScoringWay(Protocol):
+    """One way in which an engine gives log-probabilities."""
+
+    @property
+    def title(self) -> str:
+        """For records: what was asked of the engine."""
+        ...
+
+    def score(self, texts: Sequence[ScoredText]) -> list[Scores] | Failure:
+        """One result for each text, in order. They may be asked at once."""
+        ...
+
+    def reads(self, text: ScoredText, block: int) -> int:
+        """Tokens that are read for a text whose prefix is in the cache, which keeps blocks of this size."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ScoringWays:
+    """What an engine can do. At least one of the two is there."""
+
+    tail: ScoringWay | None
+    whole: ScoringWay | None
+    block: int = 1
+    """Tokens that the engine's cache keeps or drops together."""
+    notes: tuple[str, ...] = ()
+
+    def nll(
+        self, ids: Ids, continuations: Sequence[Continuation], spans: Sequence[tuple[int, int]]
+    ) -> TokenNLL | Failure:
+        """As `LogprobModel.nll`."""
+        texts = [ScoredText(np.concatenate([ids[: c.cut], c.ids]), c.cut + c.start) for c in continuations]
+        span = ScoredText(ids[: max(stop for _, stop in spans)], min(a for a, _ in spans)) if spans else None
+        if span is not None and self.whole is None:
+            return Failure("unsupported", NO_SPANS)
+        scores: dict[int, Scores] = {}
+        used: list[str] = []
+        of_span = self._ask(self.whole, [span], used) if span is not None else []
+        if isinstance(of_span, Failure):
+            return of_span
+        tails = self._tails(texts, read=len(ids[: span.tokens]) if span is not None else 0)
+        for way, numbers in (
+            (self.tail, tails[:1]),
+            (self.tail, tails[1:]),
+            (self.whole, [n for n in range(len(texts)) if n not in tails]),
+        ):
+            found = self._ask(way, [texts[n] for n in numbers], used)
+            if isinstance(found, Failure):
+                return found
+            scores |= dict(zip(numbers, found, strict=True))
+        rows = tuple(scores[n].nats for n in range(len(texts)))
+        parts = tuple(of_span[0].nats[a - span.start : b - span.start] for a, b in spans) if span is not None else ()
+        notes = (*(f"log-probabilities: {title}" for title in dict.fromkeys(used)), *self.notes)
+        return TokenNLL(rows, parts, notes, _counts([*of_span, *scores.values()]))
+
+    def _tails(self, texts: Sequence[ScoredText], read: int) -> list[int]:
+        """The texts whose tails are asked, by number, the one with the longest prefix first. `read` are the tokens of
+        the document that the engine has read already."""
+        if self.tail is None:
+            return []
+        by_length = sorted(range(len(texts)), key=lambda n: (-texts[n].start, n))
+        if self.whole is None:
+            return by_length
+        costs = {n: self.tail.reads(texts[n], self.block) for n in by_length}
+        cheaper = [n for n in by_length if costs[n] < texts[n].tokens]
+        first = max(0, texts[cheaper[0]].start - read) if cheaper else 0
+        saved = sum(texts[n].tokens - costs[n] for n in cheaper)
+        return cheaper if saved > first else []
+
+    @staticmethod
+    def _ask(way: ScoringWay | None, texts: Sequence[ScoredText], used: list[str]) -> list[Scores] | Failure:
+        if not texts:
+            return []
+        assert way is not None  # at least one of the two is there, and texts are shared out between those that are
+        used.append(way.title)
+        return way.score(texts)
+
+
+NO_SPANS = (
+    "the server gives no log-probabilities of a prompt's own tokens, which perplexity and LongPPL need; "
+    "those of continuations (retrieval_gain, needle_gain) it has"
+)
+
+
+def _counts(scores: Sequence[Scores]) -> dict[str, int]:
+    """Requests and tokens of a document, for its records; tokens only where the engine states them every time."""
+    counts = {"requests": sum(s.requests for s in scores)}
+    for name in ("prompt_tokens", "cached_tokens"):
+        stated = [getattr(s, name) for s in scores]
+        if stated and all(count is not None for count in stated):
+            counts[name] = sum(stated)
+    return counts
+
+
+def block_tail(tokens: int, block: int) -> int:
+    """Tokens of a prompt that are read although its prefix is cached: those after the last whole block before its last
+    token, which is always read."""
+    return (tokens - 1) % block + 1
