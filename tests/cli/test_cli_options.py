@@ -14,7 +14,7 @@ from leadline.console.output import print_table
 from leadline.core import registry
 from leadline.core.errors import UnknownName, UsageError
 from leadline.core.spec import Spec, Suite
-from leadline.models.sim.profiles import JUDGE, NEVER_RIGHT, SHAPES
+from leadline.models.sim.model import JUDGE, NEVER_RIGHT, SHAPES
 from support.fake_server import FakeServer, Kind
 
 MINE = '''

@@ -13,8 +13,7 @@ import pytest
 from leadline.core.errors import UnknownName, UsageError
 from leadline.core.records import Completion, Failure, FailureClass, Receipt
 from leadline.core.types import Cell, Document, ValueKind
-from leadline.models.sim.model import Simulated, needed_values
-from leadline.models.sim.profiles import ARCHETYPES, NEVER_RIGHT
+from leadline.models.sim.model import ARCHETYPES, NEVER_RIGHT, Simulated, needed_values
 from leadline.scorers.failure import classify
 from leadline.scorers.match import ALL, ANY, RULER_STRICT
 from leadline.tasks.niah import Needle

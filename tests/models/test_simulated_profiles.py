@@ -9,7 +9,7 @@ from scipy.stats import binomtest, chi2
 
 from leadline.core.errors import UnknownName
 from leadline.core.types import Document
-from leadline.models.sim.profiles import ARCHETYPES, SHAPES, Profile, success_probability
+from leadline.models.sim.model import ARCHETYPES, SHAPES, Profile, success_probability
 from leadline.scorers.match import ALL
 from leadline.tasks.niah import Needle
 from support.simulated_grid import needle_documents, open_simulated, reply, scored

@@ -19,7 +19,7 @@ from leadline.core import registry
 from leadline.core.records import Completion
 from leadline.core.spec import TaskSpec
 from leadline.core.types import Cell, Probe
-from leadline.features.frontier.record_list import TOPICS
+from leadline.features.frontier.aggregate import TOPICS
 from leadline.scorers.match import abstention
 from leadline.scorers.trivial_readers import planted_sentences, trivial_answers, value_pattern
 from leadline.text.chat import completion_frame

@@ -22,10 +22,9 @@ from leadline.core.spec import TaskSpec
 from leadline.core.types import Cell, Document, Probe
 from leadline.models.sim.model import REFUSALS
 from leadline.scorers.failure import DEMONSTRATION, STOP_WORDS, classify
-from leadline.tasks.counting import CommonWords, Counting, FrequentWords, most_frequent
+from leadline.tasks.counting import CommonWords, Counting, FrequentWords, most_frequent, zeta
 from leadline.tasks.placement import pick_sizes
 from leadline.tasks.words import demonstration_words, english_words, list_words
-from leadline.tasks.zipf_text import zeta
 from leadline.text.chat import completion_frame
 from leadline.text.tokenizers import ByteTokenizer, WhitespaceTokenizer
 from support.fitting import fit

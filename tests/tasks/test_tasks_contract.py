@@ -21,7 +21,7 @@ from leadline.core.format import format_list
 from leadline.core.records import Completion
 from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.types import Cell, Document, Probe
-from leadline.features.frontier.mrcr_items import ORDINALS
+from leadline.features.frontier.mrcr import ORDINALS
 from leadline.models.sim.model import REFUSALS
 from leadline.run.documents import depths_of
 from leadline.run.measure import measure

@@ -10,19 +10,405 @@ import random
 import string
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
 from pydantic import Field, field_validator, model_validator
 
-from leadline.core.drafts import Composer, Draft, DraftQuestion
+from leadline.core.drafts import Composer, Draft, DraftQuestion, PieceBank, SegmentSize
 from leadline.core.errors import UsageError
-from leadline.core.seeds import Split, rng, seed_of
+from leadline.core.seeds import Split, bulk_rng, digest_text, rng, seed_of
 from leadline.core.types import Cell, Reading
-from leadline.tasks.word_list import WordList
+from leadline.tasks.placement import mix_around_depth, pick_sizes
 from leadline.tasks.wording import SCORERS, PromptPart, WordedTask, answer_allowance, answer_forms, demonstration_part
-from leadline.tasks.words import Vocabulary, demonstration_words
-from leadline.tasks.zipf_text import ZipfText, zeta
+from leadline.tasks.words import Vocabulary, demonstration_words, english_count, list_words
+
+if TYPE_CHECKING:
+    from leadline.core.types import Indices
+import math
+from string import ascii_lowercase
+from typing import TYPE_CHECKING
+
+from leadline.core.seeds import split_of
+
+if TYPE_CHECKING:
+    from leadline.core.types import Indices
+
+
+# --- A text of coded words with an exact number of tokens, whose frequencies fall off as a power of their rank ---
+#
+# The word of rank k occurs floor(N k^-alpha / zeta(alpha)) times among N words, as in RULER (arXiv 2404.06654, section
+# 3.3). The first rank is noise. Every cut of the text follows the same law with its own N, so the most frequent words
+# are the same at every cut, and no other word is ever as frequent.
+
+
+BARE_NOISE, NOISE, DOT, FIRST_WORD = 0, 1, 2, 3
+"""Pieces of the bank: the noise at the beginning of a text, the noise elsewhere, a dot without a space, the words."""
+WORDS = 4096
+"""Words in a bank, unless a text needs more."""
+SPARE_CODES = 256
+MOST_CODES = 8
+MOST_DOTS = 7
+TEXT_GIVEN_BACK = 24
+"""The remaining tokens of a segment are filled with noise and up to MOST_CODES words that occur once, from SPARE_CODES
+candidates, if necessary in a text up to TEXT_GIVEN_BACK words shorter. If all of these have an even number of tokens,
+as in bytes, up to MOST_DOTS dots end the segment."""
+LEAST_COUNT = 2
+"""Least occurrences of the words asked for, so that a word that occurs once is never as frequent."""
+
+
+@cache
+def zeta(alpha: float) -> float:
+    """Riemann's zeta function for alpha > 1, by the Euler-Maclaurin formula. Importing scipy for it takes longer than
+    building a document."""
+    cut = 64.0
+    slope = alpha * math.pow(cut, -alpha - 1)
+    rest = math.pow(cut, 1 - alpha) / (alpha - 1) + math.pow(cut, -alpha) / 2 + slope / 12
+    return (
+        sum(math.pow(k, -alpha) for k in range(1, int(cut))) + rest - slope * (alpha + 1) * (alpha + 2) / (720 * cut**2)
+    )
+
+
+@cache
+def _code_bank(words: int, letters: int, noise: str, split: Split) -> PieceBank:
+    draw = rng("coded words", letters)
+    codes: dict[str, None] = {}
+    while len(codes) < words:
+        code = "".join(draw.choices(ascii_lowercase, k=letters))
+        if split_of(code) == split:
+            codes[code] = None
+    pieces = [noise, f" {noise}", ".", *(f" {code}" for code in codes)]
+    return PieceBank(
+        f"coded words of {letters} letters",
+        digest_text("\n".join(pieces)),
+        pieces,
+        contiguous=False,
+        uniform_joints=True,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _TextFilling:
+    """Occurrences of each rank up to the end of a segment, and what fills the remaining tokens."""
+
+    occurrences: Indices
+    noise: int
+    singles: Indices
+
+
+@dataclass(frozen=True, slots=True)
+class ZipfText:
+    """The text of one document."""
+
+    ranks: int
+    """Number of different words, noise included."""
+    alpha: float
+    letters: int
+    top: int
+    """Words asked for: ranks 2 .. top + 1."""
+    noise: str
+    seed: int
+    depth: float | None
+    spread: float
+    split: Split
+
+    @property
+    def bank(self) -> PieceBank:
+        words = WORDS
+        while words < self.ranks + SPARE_CODES:
+            words *= 2
+        return _code_bank(words, self.letters, self.noise, self.split)
+
+    def occurrences(self, size: float) -> Indices:
+        """Occurrences of each rank in a text of about `size` words."""
+        ranks = np.arange(1, self.ranks + 1, dtype=np.float64)
+        times = np.floor(size * ranks**-self.alpha / zeta(self.alpha)).astype(np.int64)
+        times[self.top + 1 :] = np.minimum(times[self.top + 1 :], max(int(times[self.top]) - 1, 0))
+        return times
+
+    @property
+    def _least_size(self) -> float:
+        """Words that a text needs for the words asked for to occur LEAST_COUNT times."""
+        return float(np.ceil(LEAST_COUNT * zeta(self.alpha) * (self.top + 1) ** self.alpha)) + 1
+
+    def least(self, counts: Indices) -> int:
+        pieces = np.concatenate(([NOISE], self._codes()[: self.ranks - 1]))
+        return int(self.occurrences(self._least_size + TEXT_GIVEN_BACK) @ counts[pieces])
+
+    def compose(self, segment_sizes: Sequence[SegmentSize], counts: Indices) -> list[Indices] | None:
+        codes = self._codes()
+        pieces = np.concatenate(([NOISE], codes[: self.ranks - 1]))
+        spare = codes[self.ranks - 1 :]
+        segments = []
+        before = np.zeros(self.ranks, np.int64)
+        for number, (room, again) in enumerate(segment_sizes):
+            if number == 0:
+                room += int(counts[NOISE] - counts[BARE_NOISE])
+            sizes, singles, dot = counts[pieces], counts[spare[:SPARE_CODES]], int(counts[DOT])
+            fillings = (self._fill(before, room - dots * dot, sizes, singles) for dots in range(MOST_DOTS + 1))
+            dots, filling = next(((n, f) for n, f in enumerate(fillings) if f is not None), (0, None))
+            if filling is None:
+                return None
+            further = np.concatenate([np.full(filling.noise, NOISE), spare[filling.singles]])
+            laid = self._laid(pieces, filling.occurrences - before, further, number, again)
+            segments.append(np.concatenate([laid, np.full(dots, DOT)]))
+            before, spare = filling.occurrences, np.delete(spare, filling.singles)
+        return segments
+
+    def _fill(self, before: Indices, room: int, sizes: Indices, spare: Indices) -> _TextFilling | None:
+        """The longest text that fits, or a slightly shorter one if the remaining tokens cannot be filled."""
+        longest = self._longest(room + int(before @ sizes), sizes)
+        for size in range(longest, longest - TEXT_GIVEN_BACK, -1):
+            now = np.maximum(self.occurrences(size), before)
+            rest = room - int((now - before) @ sizes)
+            if rest < 0 or int(now[self.top]) < LEAST_COUNT:
+                return None
+            rest_filled = _fill_rest(rest, int(sizes[0]), spare)
+            if rest_filled is not None:
+                return _TextFilling(now, *rest_filled)
+        return None
+
+    def _codes(self) -> Indices:
+        """The words of this text in the order of their ranks, followed by unused ones."""
+        return bulk_rng(self.seed, "codes").permutation(len(self.bank.pieces) - FIRST_WORD) + FIRST_WORD
+
+    def _longest(self, room: int, sizes: Indices) -> int:
+        """The words of the longest text that has no more than `room` tokens."""
+        low, high = 0, 2 * room + 64  # rounding down drops words, so a text of N has fewer than N
+        while high - low > 1:
+            middle = (low + high) // 2
+            if int(self.occurrences(middle) @ sizes) <= room:
+                low = middle
+            else:
+                high = middle
+        return low
+
+    def _laid(self, pieces: Indices, times: Indices, further: Indices, segment: int, again: int) -> Indices:
+        """A shuffled segment. The filling is inserted last, so that one word more or less does not move the others."""
+        draw = bulk_rng(self.seed, "order", segment, again)
+        asked = slice(1, self.top + 1)
+        others = np.concatenate(
+            [np.repeat(pieces[:1], times[0]), np.repeat(pieces[self.top + 1 :], times[self.top + 1 :])]
+        )
+        order = mix_around_depth(np.repeat(pieces[asked], times[asked]), others, self.depth, self.spread, draw)
+        order = np.insert(order, draw.integers(0, len(order) + 1, len(further)), further)
+        if segment == 0:
+            first = int(np.flatnonzero(order == NOISE)[0])
+            order[first] = order[0]
+            order[0] = BARE_NOISE
+        return order
+
+
+def _fill_rest(rest: int, noise: int, sizes: Indices) -> tuple[int, Indices] | None:
+    """Noise, and if that is not enough some words that occur once, with `rest` tokens in all."""
+    for count in range(MOST_CODES + 1):
+        for times in range(rest // noise, -1, -1):
+            singles = pick_sizes(sizes, count, rest - times * noise)
+            if singles is not None:
+                return times, singles
+    return None
+
+
+# --- A numbered list of words with an exact number of tokens ---
+#
+# Some words are far more common than the others.
+#
+# 1. lantern 2. ponder 3. lantern 4. rustic ...
+#
+# Each common word occurs `often` times and each other word `seldom` times. Only the last few words of a segment occur
+# less often; they are selected so that the tokens add up. With several cuts, each cut contains its
+# share of the common words, more than `seldom` of each, so that they are the most common at every cut.
+
+
+SIZES = (1 << 14, 1 << 17, 1 << 20, 1 << 23)
+"""Lengths in tokens for which there is a bank. An entry has at least two tokens in every tokenizer."""
+SPARE = 256
+GIVEN_BACK = 6
+MOST_CHOSEN = 24
+"""The last GIVEN_BACK entries of a segment are replaced by up to MOST_CHOSEN entries, selected by token count from
+SPARE words."""
+PAD = " ..."
+PADS = 24
+"""PAD, at most PADS times, ends a list where no selection of words adds up (for example if every word is one token)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _WordBank:
+    bank: PieceBank
+    entries: int
+    """Pieces 0 .. entries - 1 are the numbers; the words follow, and the pad is the last piece."""
+    words: int
+    english: int
+
+
+@cache
+def _bank(size: int, seldom: int, vocabulary: Vocabulary, split: Split) -> _WordBank:
+    entries = size // 2
+    words = list_words(entries // seldom + 2 * SPARE, vocabulary, split)
+    pieces = ["1.", *(f" {n}." for n in range(2, entries + 1)), *(f" {w}" for w in words), PAD]
+    name = f"numbered list of {vocabulary} words"
+    bank = PieceBank(name, digest_text("\n".join(pieces)), pieces, contiguous=False, uniform_joints=True)
+    return _WordBank(bank, entries, len(words), english_count(vocabulary, split))
+
+
+@dataclass(frozen=True, slots=True)
+class _Used:
+    """State after a segment: the other words that are left, the entries written, and the occurrences of each common
+    word."""
+
+    others: Indices
+    entries: int = 0
+    often: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _ListFilling:
+    """Content of one segment: `whole` of the other words, a few selected ones, then pads."""
+
+    whole: int
+    chosen: Indices
+    pads: int
+
+
+@dataclass(frozen=True, slots=True)
+class WordList:
+    """The list of one document."""
+
+    longest: int
+    """The longest length in tokens."""
+    growth: float
+    """Longest length divided by the shortest."""
+    segments: int
+    common: int
+    often: int
+    seldom: int
+    seed: int
+    depth: float | None
+    spread: float
+    vocabulary: Vocabulary
+    split: Split
+
+    @property
+    def bank(self) -> PieceBank:
+        return self._bank.bank
+
+    @property
+    def _bank(self) -> _WordBank:
+        size = next((s for s in SIZES if s >= self.longest), self.longest)
+        return _bank(size, self.seldom, self.vocabulary, self.split)
+
+    def _often_by(self, segment: int) -> int:
+        """Occurrences of a common word up to the end of a segment."""
+        return max(-(-self.often * (segment + 1) // self.segments), self.seldom + 1)
+
+    def least(self, counts: Indices) -> int:
+        entries = self.common * self._often_by(0)
+        words = counts[self._bank.entries :][: max(self._bank.english, SPARE)]
+        return int(counts[:entries].sum()) + int(entries * float(words.mean()))
+
+    def compose(self, segment_sizes: Sequence[SegmentSize], counts: Indices) -> list[Indices] | None:
+        size = self._pool_size(segment_sizes[0].tokens, counts)
+        while True:
+            segments = self._composed(size, segment_sizes, counts)
+            if segments is not None or size == self._bank.words:
+                return segments
+            size = min(2 * size, self._bank.words)  # too few words
+
+    def _pool_size(self, room: int, counts: Indices) -> int:
+        """The smallest part of the pool with enough words: the English ones, or twice as many, and so on."""
+        bank = self._bank
+        size = min(max(bank.english, SPARE + self.common), bank.words)
+        while size < bank.words:
+            word = float(counts[bank.entries : bank.entries + size].mean())
+            entries = room / (1 + word)
+            for _ in range(2):  # numbers grow with the list
+                entries = min(room / (float(counts[: max(int(entries), 1)].mean()) + word), bank.entries)
+            needed = 1.05 * (entries - self.common * self._often_by(0)) / self.seldom + self.common + SPARE
+            if needed * self.growth + MOST_CHOSEN * self.segments <= size:
+                break
+            size = min(2 * size, bank.words)
+        return size
+
+    def _composed(self, size: int, segment_sizes: Sequence[SegmentSize], counts: Indices) -> list[Indices] | None:
+        # Shuffled; the common words come first, so they are drawn like all others.
+        words: Indices = bulk_rng(self.seed, "words", size).permutation(size) + self._bank.entries
+        common, used, segments = words[: self.common], _Used(words[self.common :]), []
+        for number, (room, again) in enumerate(segment_sizes):
+            times = self._often_by(number) - used.often
+            filling = self._fill(common, room, counts, used, times)
+            if filling is None and number:
+                times = 0  # too short for its share of the common words; the next segment has them
+                filling = self._fill(common, room, counts, used, times)
+            if filling is None:
+                return None
+            draw = bulk_rng(self.seed, "order", number, again)
+            segments.append(self._laid(common, filling, used, times, draw))
+            used = self._after(filling, used, times)
+        return segments
+
+    def _fitting(self, common: Indices, room: int, counts: Indices, used: _Used, times: int) -> Indices | None:
+        """Tokens of the common words with 0, 1, 2 ... of the other words, as far as they fit."""
+        fixed = self.common * times
+        numbers = np.concatenate(([0], np.cumsum(counts[used.entries : self._bank.entries])))[fixed :: self.seldom]
+        most = min(len(numbers) - 1 - MOST_CHOSEN, len(used.others) - SPARE, room // self.seldom)
+        if most < 0:
+            return None
+        total = numbers[: most + 1] + times * int(counts[common].sum())
+        total[1:] += self.seldom * np.cumsum(counts[used.others[:most]])
+        fitting: Indices = total[: int(np.searchsorted(total, room, side="right"))]
+        return fitting if len(fitting) else None
+
+    def _fill(self, common: Indices, room: int, counts: Indices, used: _Used, times: int) -> _ListFilling | None:
+        """As many of the other words as fit, and a selection that makes the tokens add up."""
+        fitting = self._fitting(common, room, counts, used, times)
+        if fitting is None:
+            return None
+        whole = max(len(fitting) - 1 - -(-GIVEN_BACK // self.seldom), 0)
+        spare = counts[used.others[whole : whole + SPARE]]
+        entries = used.entries + self.common * times + self.seldom * whole
+        numbers = np.concatenate(([0], np.cumsum(counts[entries : entries + MOST_CHOSEN])))
+        return self._choose(whole, spare, numbers, room - int(fitting[whole]), int(counts[-1]))
+
+    def _choose(self, whole: int, spare: Indices, numbers: Indices, rest: int, pad: int) -> _ListFilling | None:
+        """Selects words for the remaining tokens. `numbers[n]` are the tokens of n further entry numbers."""
+        smallest, largest = int(spare.min()), int(spare.max())
+        for pads in range(PADS + 1):
+            left = rest - pads * pad - numbers
+            possible = (np.arange(len(left)) * smallest <= left) & (left <= np.arange(len(left)) * largest)
+            for count in np.flatnonzero(possible).tolist():
+                chosen = pick_sizes(spare, count, int(left[count]))
+                if chosen is not None:
+                    return _ListFilling(whole, chosen, pads)
+        return None
+
+    def _after(self, filling: _ListFilling, used: _Used, times: int) -> _Used:
+        entries = self.common * times + self.seldom * filling.whole + len(filling.chosen)
+        left = np.delete(used.others[filling.whole :], filling.chosen)
+        return _Used(left, used.entries + entries, used.often + times)
+
+    def _laid(
+        self, common: Indices, filling: _ListFilling, used: _Used, times: int, draw: np.random.Generator
+    ) -> Indices:
+        """The pieces of a segment: number, word, number, word ..."""
+        listed = mix_around_depth(
+            np.repeat(common, times),
+            np.repeat(used.others[: filling.whole], self.seldom),
+            self.depth,
+            self.spread,
+            draw,
+        )
+        listed = np.concatenate([listed, used.others[filling.whole :][filling.chosen]])
+        pieces = np.empty(2 * len(listed) + filling.pads, np.int64)
+        pieces[0 : 2 * len(listed) : 2] = used.entries + np.arange(len(listed))
+        pieces[1 : 2 * len(listed) : 2] = listed
+        pieces[2 * len(listed) :] = len(self.bank.pieces) - 1
+        return pieces
+
+
+# --- the tasks ---
+
 
 LIST = (
     "Below is a numbered list of words. Some of them stand in it much more often than the others. Keep count of them; "

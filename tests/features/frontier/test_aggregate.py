@@ -11,7 +11,7 @@ from leadline.core.errors import LengthError
 from leadline.core.records import Completion
 from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.types import Cell, Document
-from leadline.features.frontier.record_list import MESSAGES, TOPIC_OF
+from leadline.features.frontier.aggregate import MESSAGES, TOPIC_OF
 from leadline.features.frontier.scorers import counted_answer, partial_credit
 from leadline.run.measure import measure
 from leadline.stats.intervals import mean_interval

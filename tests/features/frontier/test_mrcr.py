@@ -14,8 +14,7 @@ from leadline.core.errors import SourceError
 from leadline.core.records import Completion
 from leadline.core.spec import TaskSpec
 from leadline.core.types import Cell, Document, Probe
-from leadline.features.frontier.mrcr import Mrcr
-from leadline.features.frontier.mrcr_items import KINDS, ORDINALS, item_bank, request
+from leadline.features.frontier.mrcr import KINDS, ORDINALS, Mrcr, item_bank, request
 from leadline.features.published.openai_datasets import bin_of
 from leadline.features.published.report import published_scores
 from leadline.results.run import load_run

@@ -12,7 +12,7 @@ from leadline.core import registry
 from leadline.core.records import Completion
 from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.types import Cell, Document
-from leadline.features.frontier.story import ASKED, NUMBERS, PLACES, THINGS, make_story
+from leadline.features.frontier.worlds import ASKED, NUMBERS, PLACES, THINGS, make_story
 from leadline.features.published.longbench_scorers import BABILONG_LABELS, babilong
 from leadline.run.measure import measure
 from leadline.scorers.answer_sets import names_only

@@ -10,8 +10,7 @@ import pytest
 from leadline.cli.main import run_command
 from leadline.core import registry
 from leadline.core.spec import Suite
-from leadline.features.logprobs.charts import perplexity_and_retrieval
-from leadline.features.logprobs.report import format_perplexity_and_retrieval
+from leadline.features.logprobs.report import format_perplexity_and_retrieval, perplexity_and_retrieval
 from leadline.results.run import Run, load_run
 
 

@@ -11,19 +11,313 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import cache
+from itertools import accumulate, product
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+import numpy as np
 from pydantic import Field
 
-from leadline.core.drafts import Draft, DraftQuestion, Fact
+from leadline.core.drafts import Draft, DraftQuestion, Fact, PieceBank, SegmentSize
 from leadline.core.errors import UsageError
-from leadline.core.seeds import Split, rng, seed_of
+from leadline.core.seeds import Split, bulk_rng, digest, of_split, rng, seed_of
 from leadline.core.turns import ASSISTANT, USER, closes, opens
 from leadline.core.types import Cell, Reading
-from leadline.features.frontier.mrcr_items import ORDINALS, ItemBank, ItemExchanges, Pair, draw_item, item_bank, request
 from leadline.scorers.copies import MRCR_SCORERS, WRONG_ORDINAL
 from leadline.tasks.wording import PromptPart, RetrievalTask
 from leadline.tasks.words import draw_new
+
+if TYPE_CHECKING:
+    from leadline.core.types import Indices
+
+
+# --- Invented items ---
+#
+# Poems, riddles, letters ... about topics, and a conversation in which they are asked for.
+#
+# An item has a first line of its kind about its topic, and lines of a beginning and an end that go with any other:
+#
+#     user       Write a riddle about a lighthouse keeper.
+#     assistant  Guess this if you can, for a lighthouse keeper is hidden in it.
+#                The old bell ringer polished a copper kettle before the rain.
+#                ...
+#
+# So a few hundred pieces, counted once, give some hundred thousand lines, and no two items of a document are alike.
+
+
+# --- words ---
+
+KINDS = {
+    "poem": ("O {topic}, what the evening owes to you", "Of {topic} I sing, and of little else",
+             "Softly now, for {topic} has come to the page"),
+    "riddle": ("Guess this if you can, for {topic} is hidden in it", "I have three clues, and {topic} holds them all",
+               "What is it that {topic} would never tell"),
+    "letter": ("Dear friend, you asked me about {topic}", "My dear aunt, there is news of {topic}",
+               "To whom it may concern, on the matter of {topic}"),
+    "note": ("A short note, so that {topic} is not forgotten", "Written in haste, and about {topic} only",
+             "For the file on {topic}, as seen today"),
+    "fable": ("Long ago {topic} went out to learn a lesson", "There was once {topic} that trusted nobody",
+              "In a far country {topic} made a bargain"),
+    "speech": ("Friends and neighbours, let me speak of {topic}", "Tonight we raise a glass to {topic}",
+               "I did not come here to praise {topic}"),
+    "diary entry": ("Tuesday, and all day long nothing but {topic}", "Woke early, thinking of {topic}",
+                    "Before I sleep I must set down what {topic} did"),
+    "postcard": ("Greetings from the coast, where {topic} is the talk of all", "Wish you were here to see {topic}",
+                 "The weather is fine and {topic} sends its regards"),
+    "advertisement": ("Now in every shop, the true story of {topic}", "Why wait another day for {topic}",
+                      "Ask your grocer, he knows all about {topic}"),
+    "lullaby": ("Hush now, {topic} is asleep at last", "Close your eyes, for {topic} keeps the watch",
+                "Sleep, little one, while {topic} counts the stars"),
+    "toast": ("Here is to {topic}, and to those who waited", "Lift your cups, for {topic} is among us",
+              "May {topic} never want for company"),
+    "weather report": ("A calm morning, say those who follow {topic}", "Rain by noon, and no sign of {topic}",
+                       "From the north a cold wind, and with it {topic}"),
+}  # fmt: skip
+"""Kinds of items, with what their first line may say of the topic."""
+TOPICS = tuple(
+    f"{owner} {thing}"
+    for owner, thing in product(
+        "a borrowed|a broken|a wandering|a singing|a forgotten|a stubborn|a silver|a sleepless|a painted|a travelling|"
+        "a homesick|a polite".split("|"),
+        "lighthouse|umbrella|tapir|clockmaker|accordion|snowplough|beekeeper|staircase|pelican|gardener|teapot|"
+        "violin|ferry|windmill|tortoise|postman|chandelier|bicycle|scarecrow|librarian".split("|"),
+    )
+)
+_SUBJECTS = (
+    "the old bell ringer|a baker's youngest son|the woman from the ferry|my neighbour's cousin|the night porter|"
+    "a tired surveyor|the widow next door|an honest smuggler|the schoolmaster|a retired acrobat|the glass blower|"
+    "two quiet sisters|the harbour pilot|a boy with red boots|the mayor's gardener|an uncle of mine|the piano tuner|"
+    "a travelling dentist|the last tram driver|a lonely cartographer|the tall apprentice|a careful forger|"
+    "the innkeeper's wife|a poet without shoes|the signal man|an absent-minded judge"
+).split("|")
+_VERBS = (
+    "polished|lost|painted|borrowed|carried home|hid|repaired|counted|admired|wrapped up|sold|found|described|forgot"
+).split("|")
+_OBJECTS = (
+    "a copper kettle|three loaves of rye|the wrong suitcase|an empty birdcage|a box of buttons|the town's only map|"
+    "seven green candles|a wooden leg|the choir's songbook|a barrel of herring|somebody's spectacles|a paper crown|"
+    "the key to the cellar|half a bicycle|an old brass lamp|a jar of plum jam|the second-best ladder|a torn sail|"
+    "nine pairs of gloves|a clock without hands|the count's umbrella|a sack of walnuts|one silver spoon|a blue door"
+).split("|")
+_ENDINGS = (
+    "before the rain|on the way to market|while nobody was looking|for the third time|at the edge of the wood|"
+    "under the railway bridge|with great ceremony|to everyone's surprise|in the middle of the night|"
+    "after the wedding|and said nothing of it|because of a wager|as the bells were ringing|beside the frozen canal"
+).split("|")
+_ASIDES = (
+    "Thank you.|Good.|One moment, please.|Fine, let us go on.|That will do for now.|Very well, and thank you for that."
+).split("|")
+_REPLIES = (
+    "Gladly.|Of course.|You are welcome.|Take your time.|As you like.|There is no hurry at all.|I am here.|"
+    "Tell me when you need the next one.|Good to hear.|That was a pleasure to write.|Any time.|Please go on.|"
+    "I was not quite sure about the ending of that one.|Whenever you are ready.|Ask for as many of them as you like.|"
+    "It was no trouble.|There are more where these came from, and some of them are longer than you would think.|"
+    "Then I shall wait here until you have thought of another thing that you would like to read.|Certainly.|"
+    "Some of these come easily and some of them do not, but all of them are written with care."
+).split("|")
+"""Small talk, for the tokens that are too few for an item."""
+ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh")
+
+
+def request(kind: str, topic: str) -> str:
+    return f"Write {'an' if kind[0] in 'aeiou' else 'a'} {kind} about {topic}."
+
+
+class Pair(NamedTuple):
+    """What an item is: its kind and topic, by number."""
+
+    kind: int
+    topic: int
+
+
+# --- the bank ---
+
+
+class Blocks(NamedTuple):
+    """Where the blocks of pieces begin: requests are the first."""
+
+    firsts: int
+    beginnings: int
+    ends: int
+    lasts: int
+    asides: int
+    replies: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class ItemBank:
+    """The pieces of items: requests, first lines, and the beginnings, ends and last ends of other lines; and small
+    talk with its replies."""
+
+    bank: PieceBank
+    kinds: tuple[str, ...]
+    topics: tuple[str, ...]
+    first_lines: int
+    """Of a kind and topic."""
+    beginnings: tuple[str, ...]
+    ends: tuple[str, ...]
+    blocks: Blocks
+
+    def requests(self, kinds: Indices, topics: Indices) -> Indices:
+        return kinds * len(self.topics) + topics
+
+    def firsts(self, kinds: Indices, topics: Indices, variants: Indices) -> Indices:
+        return self.blocks.firsts * (1 + variants) + self.requests(kinds, topics)
+
+    def first_line(self, pair: Pair, variant: int) -> str:
+        return _first_line(self.kinds[pair.kind], self.topics[pair.topic], variant)
+
+
+@cache
+def item_bank(split: Split) -> ItemBank:
+    """The bank of a split. Train and test have neither topics nor beginnings of lines in common."""
+    kinds, topics = tuple(KINDS), of_split(TOPICS, split)
+    beginnings = of_split((f"{who[0].upper()}{who[1:]} {did}" for who, did in product(_SUBJECTS, _VERBS)), split)
+    ends = tuple(f" {what} {how}." for what, how in product(_OBJECTS, _ENDINGS))
+    pairs, variants = list(product(kinds, topics)), min(map(len, KINDS.values()))
+    asked, answered = (opens(USER, ASSISTANT), closes(USER, ASSISTANT)), closes(ASSISTANT, USER)
+    replies = [*_REPLIES, *(f"{one} {two}" for one, two in product(_REPLIES, _REPLIES) if one != two)]
+    blocks = [
+        [f"{asked[0]}{request(*pair)}{asked[1]}" for pair in pairs],
+        [f"{opens(ASSISTANT, USER)}{_first_line(*pair, n)}\n" for n in range(variants) for pair in pairs],
+        beginnings,
+        [f"{end}\n" for end in ends],
+        [f"{end}{answered}" for end in ends],
+        [f"{asked[0]}{aside}{asked[1]}" for aside in _ASIDES],
+        [f"{opens(ASSISTANT, USER)}{reply}{answered}" for reply in replies],
+    ]
+    pieces = [piece for block in blocks for piece in block]
+    bank = PieceBank(
+        f"invented items ({split})", digest(pieces), pieces, contiguous=False,
+        ends_sentence=[piece.endswith(answered) for piece in pieces],
+    )  # fmt: skip
+    starts = Blocks(*accumulate(map(len, blocks)))
+    return ItemBank(bank, kinds, topics, variants, beginnings, ends, starts)
+
+
+def _first_line(kind: str, topic: str, variant: int) -> str:
+    return _sentence(KINDS[kind][variant].format(topic=topic))
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}{'?' if text.startswith(('What', 'Why')) else '.'}"
+
+
+def draw_item(bank: ItemBank, pair: Pair, lines: int, draw: random.Random, taken: set[str]) -> str:
+    """The text of an item: a first line, and others that no item in `taken` has."""
+    found = [bank.first_line(pair, draw.randrange(bank.first_lines))]
+    while len(found) < lines:
+        line = draw.choice(bank.beginnings) + draw.choice(bank.ends)
+        if line not in taken:
+            taken.add(line)
+            found.append(line)
+    return "\n".join(found)
+
+
+# --- the conversation around the items that are asked for ---
+
+_TRIES = 100
+"""How often an item of the tokens that are left is searched."""
+
+
+@dataclass(frozen=True, slots=True)
+class ItemExchanges:
+    """Requests and items in random order, of an exact number of tokens: the last item of a stretch is as long as the
+    tokens that are left. A shorter conversation is the beginning of a longer one."""
+
+    items: ItemBank
+    lines: int
+    seed: int
+    excluded: frozenset[Pair]
+    """Pairs that are asked for, with or without an answer: no other item may be one of them."""
+
+    @property
+    def bank(self) -> PieceBank:
+        return self.items.bank
+
+    def least(self, counts: Indices) -> int:
+        at = self.items.blocks
+        return int(counts[at.asides : at.replies].min() + counts[at.replies :].min())
+
+    def compose(self, segment_sizes: Sequence[SegmentSize], counts: Indices) -> list[Indices] | None:
+        at = self.items.blocks
+        line = float(counts[at.beginnings : at.ends].mean() + counts[at.ends : at.lasts].mean())
+        rows = self._rows(64 + int(sum(room.tokens for room in segment_sizes) / (line * (self.lines - 1))))
+        segments, used = [], 0
+        for number, room in enumerate(segment_sizes):
+            filled = self._stretch(rows[used:], room, counts, number)
+            if filled is None:
+                return None
+            whole, tail = filled
+            segments.append(np.concatenate([rows[used : used + whole].reshape(-1), tail]))
+            used += whole + 1
+        return segments
+
+    def _stretch(self, rows: Indices, room: SegmentSize, counts: Indices, number: int) -> tuple[int, Indices] | None:
+        """How many whole rows fill the room, and an exchange of the tokens that are left after them."""
+        reach = np.cumsum(counts[rows].sum(axis=1))
+        most = int(np.searchsorted(reach, room.tokens, side="right"))
+        for whole in range(most, max(most - 3, -1), -1):
+            rest = room.tokens - (int(reach[whole - 1]) if whole else 0)
+            if rest == 0:
+                return whole, np.empty(0, np.int64)
+            draw = bulk_rng(self.seed, "tail", number, whole, room.retry)
+            tail = self._item(rows[whole, :2], rest, counts, draw)
+            tail = self._small_talk(rest, counts, draw) if tail is None else tail
+            if tail is not None:
+                return whole, tail
+        return None
+
+    def _item(self, opening: Indices, rest: int, counts: Indices, draw: np.random.Generator) -> Indices | None:
+        """An exchange of exactly `rest` tokens: lines are drawn, and the end of the last chosen by its size."""
+        at = self.items.blocks
+        left = rest - int(counts[opening].sum())
+        line = float(counts[at.beginnings : at.ends].mean() + counts[at.ends : at.lasts].mean())
+        sizes = counts[at.lasts : at.asides]
+        for attempt in range(_TRIES if left > 0 else 0):
+            count = max(round(left / line) + (0, 1, -1)[attempt % 3], 1)
+            beginnings = draw.integers(at.beginnings, at.ends, count)
+            middle = draw.integers(at.ends, at.lasts, count - 1)
+            wanted = left - int(counts[beginnings].sum()) - int(counts[middle].sum())
+            fitting = np.flatnonzero(sizes == wanted)
+            if len(fitting):
+                lines = np.empty(2 * count, np.int64)
+                lines[0::2] = beginnings
+                lines[1::2] = np.append(middle, at.lasts + fitting[draw.integers(len(fitting))])
+                return np.concatenate([opening, lines])
+        return None
+
+    def _small_talk(self, rest: int, counts: Indices, draw: np.random.Generator) -> Indices | None:
+        """A remark and a reply of exactly `rest` tokens together."""
+        at = self.items.blocks
+        sizes = counts[at.asides : at.replies, None] + counts[None, at.replies :]
+        fitting = np.argwhere(sizes == rest)
+        if not len(fitting):
+            return None
+        aside, reply = fitting[draw.integers(len(fitting))]
+        return np.array([at.asides + aside, at.replies + reply], np.int64)
+
+    def _rows(self, count: int) -> Indices:
+        """Exchanges, one row of pieces each. A longer list begins with the shorter one."""
+        items, at = self.items, self.items.blocks
+        streams = bulk_rng(self.seed, "exchanges").spawn(3 + 2 * (self.lines - 1))
+        pairs = len(items.kinds) * len(items.topics)
+        size = 1 << max(count * pairs // (pairs - len(self.excluded)), 1).bit_length()
+        kinds = streams[0].integers(0, len(items.kinds), size)
+        topics = streams[1].integers(0, len(items.topics), size)
+        variants = streams[2].integers(0, items.first_lines, size)
+        columns = [items.requests(kinds, topics), items.firsts(kinds, topics, variants)]
+        for line in range(self.lines - 1):
+            ends = (at.lasts, at.asides) if line == self.lines - 2 else (at.ends, at.lasts)
+            columns.append(streams[3 + 2 * line].integers(at.beginnings, at.ends, size))
+            columns.append(streams[4 + 2 * line].integers(*ends, size))
+        taken = [pair.kind * len(items.topics) + pair.topic for pair in self.excluded]
+        return np.stack(columns, axis=1)[~np.isin(columns[0], taken)]
+
+
+# --- the task ---
+
 
 QUESTION = (
     "Repeat, word for word, the {ordinal} {kind} about {topic} that you wrote in this conversation. "
