@@ -71,6 +71,7 @@ def main() -> None:
     parser.add_argument("--anchors", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--no-process", action="store_true", help="do not compare with the model in this process")
+    parser.add_argument("--count-whole", action="store_true", help="count the tokens of whole prompts, do not ask them")
     given = parser.parse_args()
     server = OpenAI(base_url=given.url, api="completions").open(given.model)
     ids = document(server, given.tokens, given.seed)
@@ -79,6 +80,11 @@ def main() -> None:
     if isinstance(found, Failure):
         raise SystemExit(found.message)
     new, new_seconds = measured(found, ids, asked)
+    if given.count_whole:
+        print(
+            json.dumps({"whole_tokens": sum(c.cut + len(c.ids) for c in asked), **figures(new, new_seconds)}, indent=1)
+        )
+        return
     old, old_seconds = measured(ScoringWays(None, found.whole), ids, asked)
     result: dict[str, object] = {"tokens": len(ids), "anchors": given.anchors, "block": found.block}
     result |= {"whole": figures(old, old_seconds), "tails": figures(new, new_seconds)}

@@ -85,6 +85,9 @@ class OpenAI(ModelProvider):
     thinking: Annotated[str, AfterValidator(checked_thinking)] | None = Field(
         None, description="how a thinking model is to think: on, off, low, medium, high, or a budget of tokens"
     )
+    send: Literal["text", "ids"] = Field(
+        "text", description="ids sends prompts as token ids, template included: nothing is rendered or tokenised again"
+    )
     prefill: Literal["auto", "yes", "no"] = Field(
         "auto", description="prefill the start of the answer, or put it into the question"
     )
@@ -284,7 +287,10 @@ class OpenAIModel:
         host = urlsplit(client.base_url).hostname or ""
         thinking = thinking_fields(options.thinking, server.kind, host, chat=self._chat)
         cache_keys = options.cache_key == "yes" or (options.cache_key == "auto" and host in CACHE_KEY_HOSTS)
-        self._requests = RequestWriter(server, self._chat, thinking, options.temperature, cache_keys, options.extra)
+        self._sends_ids = options.send == "ids"
+        self._requests = RequestWriter(
+            server, self._chat, thinking, options.temperature, cache_keys, options.extra, ids=self._sends_ids
+        )
         self._notes: list[str] = [*server.notes, *([thinking.note] if thinking.note else [])]
         if "api_key_env" in options.model_fields_set and not os.environ.get(options.api_key_env, "").strip():
             self._notes.append(f"the environment variable {options.api_key_env} is not set: no key is sent")
@@ -294,6 +300,8 @@ class OpenAIModel:
         self.frame: Frame = self._find_frame()
         unknown = self._chat and not self.frame.after
         self._opened_thinking = None if unknown else opens_thinking(self.frame.after)
+        if self._sends_ids and not server.away:
+            self._check_ids(unknown=unknown)
 
     @cached_property
     def _logprobs(self) -> ServerLogprobs:
@@ -396,10 +404,11 @@ class OpenAIModel:
         prefix = probe.question.answer_prefix if document.frame.prefill else ""
         allowance = self._options.max_tokens or probe.question.allowance
         body, sent = self._requests.for_probe(document, probe, prefix, allowance)
-        outcome, _ = self._send(body, prefix, chat=self._chat)
+        chat = self._chat and not self._sends_ids
+        outcome, _ = self._send(body, prefix, chat=chat)
         if isinstance(outcome, Failure) and self._requests.leaves_out(sent, outcome):
             body, sent = self._requests.for_probe(document, probe, prefix, allowance)
-            outcome, _ = self._send(body, prefix, chat=self._chat)
+            outcome, _ = self._send(body, prefix, chat=chat)
         return Answer(sent, outcome, time.perf_counter() - began)
 
     def _send(
@@ -410,7 +419,8 @@ class OpenAIModel:
             reply = self._client.send("POST", self._url(chat), body, timeout=seconds)
         except RequestFailed as error:
             return request_failure(error), None
-        opened, key_name = self._opened_thinking if chat else False, self._options.api_key_env
+        opened = self._opened_thinking if chat or self._sends_ids else False
+        key_name = self._options.api_key_env
         return parse_reply(reply, chat=chat, prefix=prefix, opened_thinking=opened, key_name=key_name), reply
 
     def _url(self, chat: bool) -> str:
@@ -469,6 +479,23 @@ class OpenAIModel:
         raise ServerError(
             f"the server does not answer a small request: {outcome.message}", where=url, fix=self._advice(outcome)
         )
+
+    def _check_ids(self, *, unknown: bool) -> None:
+        """Refuses send=ids where the server does not read the ids that it is given, or where the ids of a chat prompt
+        are not known here."""
+        url, fix = self._url(chat=False), "leave out send=ids"
+        if unknown or self.frame.extra_tokens:
+            what = "send=ids needs the chat template, and it is not known here"
+            raise UsageError(what, where="send", fix=f"give template=FOLDER or template=FILE, or {fix}")
+        ids = self.tokenizer.encode(self.frame.before + "Say yes." + self.frame.after)
+        parse = partial(parse_reply, chat=False, key_name=self._options.api_key_env)
+        body = self._requests.of_ids(ids)
+        outcome = parse(send_with_retries(self._client, "POST", url, body, seconds=FIRST_ANSWER_SECONDS))
+        if isinstance(outcome, Failure):
+            raise ServerError(f"the server takes no token ids: {outcome.message}", where=url, fix=fix)
+        if outcome.prompt_tokens is not None and outcome.prompt_tokens != len(ids):
+            what = f"the server read {outcome.prompt_tokens} tokens where {len(ids)} token ids were sent"
+            raise ServerError(what, where=url, fix=fix)
 
     def _advice(self, failure: Failure) -> str:
         if failure.status in (401, 403):

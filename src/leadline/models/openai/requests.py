@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -26,6 +26,9 @@ from leadline.core.types import Document, Frame, Probe
 from leadline.models.openai.discovery import ServerInfo, ServerKind
 from leadline.models.openai.replies import is_schema_refusal
 from leadline.models.openai.template import conversation, prefill_fields
+
+if TYPE_CHECKING:
+    from leadline.core.types import Ids
 
 CACHE_KEY_HOSTS = frozenset({"api.openai.com", "api.mistral.ai", "api.x.ai"})
 """Hosts that route requests with the same prompt_cache_key to the same prefix cache."""
@@ -124,6 +127,8 @@ class RequestWriter:
     extra: Mapping[str, Any]
     """The user's own fields of every request."""
     limit_field: str = "max_tokens"
+    ids: bool = False
+    """Whether prompts are sent as token ids, to the completions endpoint."""
     schemas: bool = True
     """Whether the server is asked to enforce the schema of a probe."""
 
@@ -139,24 +144,36 @@ class RequestWriter:
     def for_probe(self, document: Document, probe: Probe, prefix: str, allowance: int) -> tuple[bytes, Sent]:
         """One question of a run, and what its record says about it."""
         text = document.user_text(probe)
-        turns = document.turns(probe) if self.chat else []
+        turns = document.turns(probe) if self.chat and not self.ids else []
         if not self.chat:
             text += document.frame.after + prefix
         decoding = self.decoding(allowance)
         if self.cache_keys:
             decoding["prompt_cache_key"] = digest([document.cluster, document.text[:CACHE_KEY_CHARACTERS]])
-        schema = self.server.schema_fields(probe.schema, chat=self.chat) if probe.schema and self.schemas else {}
-        body = self._body(turns or text, prefix, {**decoding, **schema})
-        also = {**(self.thinking.template | self.thinking.request if self.chat else {}), **self.extra}
+        chat = self.chat and not self.ids
+        schema = self.server.schema_fields(probe.schema, chat=chat) if probe.schema and self.schemas else {}
+        if self.ids:
+            body = self._ids_body(document.prompt_ids(probe), {**decoding, **schema})
+        else:
+            body = self._body(turns or text, prefix, {**decoding, **schema})
+        fields = self.thinking.template | self.thinking.request if self.chat and not self.ids else {}
+        also = {**fields, **self.extra}
         further = {k: v if isinstance(v, (int, float, str, bool)) else json.dumps(v) for k, v in also.items()}
         sent = Sent(
-            form="chat" if self.chat else "completion",
+            form="ids" if self.ids else "chat" if self.chat else "completion",
             prefix=document.prefix_place(probe),
             characters=len(text) + (len(prefix) if self.chat else 0),
             digest=digest_bytes(body),
             decoding={**decoding, **further, **({"schema": True} if schema else {})},
         )
         return body, sent
+
+    def of_ids(self, ids: Ids) -> bytes:
+        """A few token ids whose answer does not matter, as in a run."""
+        return self._ids_body(ids, self.decoding(SMALL_ANSWER))
+
+    def _ids_body(self, ids: Ids, decoding: Mapping[str, Any]) -> bytes:
+        return msgspec.json.encode({"model": self.server.model, "prompt": ids.tolist(), **decoding, **self.extra})
 
     def small(self, text: str, prefix: str) -> bytes:
         """A short text whose answer does not matter, as in a run."""
