@@ -111,6 +111,7 @@ OWN: dict[str, dict[str, str]] = {
         "prefix": " It is",
     },
     "mrcr": {"question": "Once more, {ordinal} {kind} on {topic}; begin with {code}"},
+    "embed": {"item": "<< {item} >>", "question": "\nDo what is in << >>. {how}", "prefix": " So:"},
     "kv": {"instruction": "Pairs {{}}:\n", "line": "{key} = {value};", "question": "\n{key}=?", "prefix": "{key}="},
 }
 """Shapes that ours do not have: no line break before the text, white space around prefixes, lines without a stop."""
@@ -136,7 +137,8 @@ def options_of(name: str, folder: Path) -> dict[str, object]:
     if name in ("qa_1", "qa_2"):
         return {"data": str(folder / "squad.json"), "repeat": True}
     values = registry.task(TaskSpec(name=name)).model_dump(mode="json").values()
-    return {"haystack": SMALL_PROSE} if "prose" in values else {}
+    named = {"items": "ordering"} if name == "embed" else {}  # the answer is one of the names in the text
+    return {"haystack": SMALL_PROSE, **named} if "prose" in values else {}
 
 
 @cache

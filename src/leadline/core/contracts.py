@@ -104,6 +104,9 @@ class Task(Options):
     """Options of related tasks, with the task's name: whoever gives one here is told that name."""
     depth_independent: ClassVar[bool] = False
     """Whether one document answers all depths in every reading mode, because it does not depend on them."""
+    has_length_zero: ClassVar[bool] = False
+    """Whether it can be asked at length 0: a question alone, once for every sample, beside which longer ones are
+    judged. Its answers enter no mean, verdict or comparison."""
 
     placement: Placement = Field(
         "depth", description="evidence at the depths of the grid, or anywhere, drawn for each sample"

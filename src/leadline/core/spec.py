@@ -50,8 +50,8 @@ MAX_LENGTH = 1 << 36
 _LENGTH = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([kKmM]?)\s*$")
 
 
-def parse_length(value: str | int | float) -> int:
-    """`4k` = 4096, `128k` = 131072, `1m` = 1048576; plain numbers are tokens."""
+def parse_length(value: str | int | float, *, least: int = 1) -> int:
+    """`4k` = 4096, `128k` = 131072, `1m` = 1048576; plain numbers are tokens, `least` or more."""
     match = _LENGTH.match(str(value))
     if isinstance(value, bool) or not match:
         raise UsageError(f"{value!r} is not a length", where="lengths", fix="write 4096, 4k, 128k or 1m")
@@ -59,13 +59,14 @@ def parse_length(value: str | int | float) -> int:
     tokens = float(number) * {"": 1, "k": 1024, "m": 1024 * 1024}[unit.lower()]
     if not tokens <= MAX_LENGTH:
         raise UsageError(f"length {_short(value)} is too large", where="lengths", fix="write 4096, 4k, 128k or 1m")
-    if tokens != int(tokens) or tokens < 1:
+    if tokens != int(tokens) or tokens < least:
         raise UsageError(f"{value!r} is not a whole number of tokens", where="lengths", fix="write 4096 or 4k")
     return int(tokens)
 
 
 def parse_lengths(value: Any) -> tuple[int, ...]:
-    """`"1k,2k"`, `["1k", 2048]` or one number; sorted, without duplicates. `auto` is none: the plan chooses them."""
+    """`"1k,2k"`, `["1k", 2048]` or one number; sorted, without duplicates. `auto` is none: the plan chooses them.
+    0 is a question alone, for tasks that have it."""
     if isinstance(value, str) and value.strip() == AUTO:
         return ()
     parts = value.split(",") if isinstance(value, str) else value
@@ -75,7 +76,10 @@ def parse_lengths(value: Any) -> tuple[int, ...]:
         raise UsageError(f"{value!r} is not a list of lengths", where="lengths", fix='write "1k,2k,4k"')
     if not parts:
         raise UsageError("there are no lengths", where="lengths", fix='write "1k,2k,4k", or "auto"')
-    return tuple(sorted({parse_length(p) for p in parts}))
+    lengths = tuple(sorted({parse_length(p, least=0) for p in parts}))
+    if lengths == (0,):
+        raise UsageError("length 0 needs another one beside it", where="lengths", fix='write "0,4k,32k"')
+    return lengths
 
 
 def parse_depths(value: Any) -> tuple[float, ...]:

@@ -118,7 +118,8 @@ Match = Literal["all", "any"]
 Mistakes = Mapping[str, tuple[str, ...]]
 """Wrong answers by what each of them would show, such as "stale fact": a failure class has them as its detail."""
 QuestionFamily = Literal[
-    "", "needle", "tracing", "counting", "questions", "walks", "records", "worlds", "ladder", "copying", "mrcr"
+    "", "needle", "tracing", "counting", "questions", "walks", "records", "worlds", "ladder", "copying", "mrcr",
+    "items", "calls", "memory",
 ]  # fmt: skip
 ValueKind = Literal["words", "numbers", "uuids"]
 Reference = int | float | str | list[int | float | str | list[int | float | str]]

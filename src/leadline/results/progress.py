@@ -121,7 +121,7 @@ class SampleCounter:
         """For the records of a run folder. Where a stopping rule is used, the number of samples is not known."""
         spec = manifest.spec
         tokens = sum(
-            length * (len(spec["depths"]) if task.get("has_depth", True) else 1) * int(spec["samples"])
+            length * (len(spec["depths"]) if length and task.get("has_depth", True) else 1) * int(spec["samples"])
             for task in manifest.tasks.values()
             for length in spec["lengths"]
         )

@@ -107,6 +107,8 @@ class Run:
         """The prices of the tested model, if any."""
         self.money = self._prices.model_money(self.tariff)
         """What its records cost at these, those that newer ones replaced too."""
+        self.alone: list[Record] = []
+        """Questions at length 0, without a document: what longer ones are compared with. In no mean."""
         self.data_set_records: list[Record] = []
         """Of tasks whose samples come from a data set and have an id there."""
         self._absent: list[Record] = []
@@ -123,7 +125,9 @@ class Run:
                 self.totals.add(record)
                 counter.add(record)
                 kind = kinds.get(record.cell.task, "answer")
-                if kind == "answer":
+                if not record.cell.length:
+                    self.alone.append(record)
+                elif kind == "answer":
                     if record.scores:
                         self.metrics.setdefault(record.cell.task, record.metric)
                     if "sample_id" in record.question.labels:
@@ -295,7 +299,7 @@ def planned_grid(manifest: Manifest, kind: RecordKind) -> dict[GridPoint, int]:
     tasks = {title: task for title, task in manifest.tasks.items() if kind_of(task) == kind}
     return planned_points(
         tasks,
-        spec["lengths"],
+        [length for length in spec["lengths"] if length],
         spec["depths"],
         0 if spec.get("until") else spec["samples"],
         depthless=[title for title, task in tasks.items() if not task.get("has_depth", True)],

@@ -59,14 +59,19 @@ def cost_of(spec: Spec, task: Task, allowed: Mapping[int, int], built: Sequence[
     if task.request == "logprobs":
         return _logprob_cost(spec, task, built)
     prompts, closing = prompts_of(task, allowed, built)
+    alone = prompts.pop(0, 0)
     probes = len(depths_of(spec, task)) * samples_of(spec, task)
     total = sum(prompts.values()) * probes
-    return Cost(
+    cost = Cost(
         requests=probes * len(prompts),
         prompt_tokens=total,
         tokens_read=_tokens_read(spec, task, total, list(prompts.values()), probes, closing),
-        output_tokens=sum(allowed.values()) * probes,
+        output_tokens=sum(tokens for length, tokens in allowed.items() if length) * probes,
     )
+    if 0 not in allowed:
+        return cost
+    asked = samples_of(spec, task)
+    return cost + Cost(asked, asked * alone, asked * alone, asked * allowed[0])
 
 
 def prompts_of(task: Task, allowed: Mapping[int, int], built: Sequence[Document]) -> tuple[dict[int, int], int]:
@@ -74,6 +79,8 @@ def prompts_of(task: Task, allowed: Mapping[int, int], built: Sequence[Document]
     asked = [p for d in built for p in d.probes]
     closing = max((p.prompt_tokens - p.cut for p in asked), default=0)
     prompts = {length: length - allowance for length, allowance in allowed.items()}
+    if 0 in prompts:
+        prompts[0] = max((p.prompt_tokens for p in asked if not p.cell.length), default=0)
     if task.no_context:  # the question alone, whatever the length
         prompts = dict.fromkeys(prompts, max((p.prompt_tokens for p in asked), default=0))
     return prompts, closing
@@ -107,7 +114,7 @@ def forecast(
 
     def probe(cell: Cell) -> tuple[int, int, int]:
         new = allowed[cell.task][cell.length]
-        return cell.length - new, CLOSING, new
+        return max(cell.length - new, CLOSING), CLOSING, new
 
     planned = [one.cells for one in planned_documents(spec, tasks)]
     unchanged = {title: _unchanged_before(spec, title, task, fitter) for title, task in tasks.items()}
@@ -125,7 +132,7 @@ def _unchanged_before(spec: Spec, title: str, task: Task, fitter: Fitter) -> flo
     depths = depths_of(spec, task)
     if spec.reading != "fresh" or task.depth_independent or len(depths) < 2 or not depths[-2]:
         return 0.0
-    cells = [Cell(title, min(spec.lengths), depth, 0) for depth in depths[-2:]]
+    cells = [Cell(title, min(filter(None, spec.lengths)), depth, 0) for depth in depths[-2:]]
     a, b = (task.document((cell,), seed=spec.seed, fitter=fitter).ids for cell in cells)
     size = min(len(a), len(b))
     common = int((a[:size] != b[:size]).argmax()) if (a[:size] != b[:size]).any() else size

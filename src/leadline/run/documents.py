@@ -66,7 +66,8 @@ def cells_of(spec: Spec, tasks: Mapping[str, Task]) -> Iterator[Cell]:
 
 
 def count_cells(spec: Spec, tasks: Mapping[str, Task]) -> int:
-    return len(spec.lengths) * sum(len(depths_of(spec, task)) * samples_of(spec, task) for task in tasks.values())
+    places = (len(depths_of(spec, task, n)) * samples_of(spec, task) for task in tasks.values() for n in spec.lengths)
+    return sum(places)
 
 
 def samples_of(spec: Spec, task: Task) -> int:
@@ -75,8 +76,9 @@ def samples_of(spec: Spec, task: Task) -> int:
     return spec.samples if most is None else min(spec.samples, most)
 
 
-def depths_of(spec: Spec, task: Task) -> tuple[float | None, ...]:
-    return spec.depths if task.has_depth else (None,)
+def depths_of(spec: Spec, task: Task, length: int = 1) -> tuple[float | None, ...]:
+    """At this length. Length 0 has no document, and so no depth."""
+    return spec.depths if task.has_depth and length else (None,)
 
 
 def planned_documents(spec: Spec, tasks: Mapping[str, Task], done: Container[str] = ()) -> Iterator[PlannedDocument]:
@@ -228,7 +230,7 @@ def _row(spec: Spec, title: str, task: Task, lengths: Sequence[int], samples: ra
     return tuple(
         Cell(title, length, depth, sample)
         for length in lengths
-        for depth in depths_of(spec, task)
+        for depth in depths_of(spec, task, length)
         for sample in samples
     )
 
@@ -245,7 +247,9 @@ def overlap_notes(
         source, beside = sources[0], min(p.cell.length - p.body_tokens for d in built[title] for p in d.probes)
         clusters: dict[int, dict[Cluster, None]] = {}
         for planned in islice(planned_documents(spec, {title: task}), MOST_COMPARED):
-            clusters.setdefault(max(c.length for c in planned.cells), {}).setdefault(task.cluster(planned.cells))
+            longest = max(c.length for c in planned.cells)
+            if longest:
+                clusters.setdefault(longest, {}).setdefault(task.cluster(planned.cells))
         seed = spec.seed if task.split == "test" else seed_of(spec.seed, task.split)
         shares, tokens = [], 0
         for length, some in clusters.items():

@@ -184,6 +184,7 @@ class Plan:
             for title, task in self.tasks.items()
             if task.is_aggregated
             for length in self.spec.lengths
+            if length
             for depth in depths_of(self.spec, task)
         )
 
@@ -242,6 +243,7 @@ def _prepare(spec: Spec, open_: OpenModel | None, listen: Listener, planning: bo
     refuse_secrets(spec)
     tasks = {t.title: registry.task(t) for t in spec.tasks}
     _check_readings(spec, tasks)
+    _check_length_zero(spec, tasks)
     _check_allowance(spec)
     tariff = _tariff(spec, planning=planning)
     model = open_(spec) if open_ else open_model(spec, planning=planning)
@@ -400,6 +402,20 @@ def _check_readings(spec: Spec, tasks: dict[str, Task]) -> None:
             )
 
 
+def _check_length_zero(spec: Spec, tasks: dict[str, Task]) -> None:
+    for title, task in tasks.items():
+        if 0 in spec.lengths and not task.has_length_zero:
+            raise UsageError(
+                f"task {title} has no length 0, which is a question alone",
+                where="lengths",
+                fix="leave out 0, or ask from memory with --no-context",
+            )
+    if 0 in spec.lengths and spec.until:
+        raise UsageError(
+            "a stopping rule does not decide about length 0", where="--until", fix="leave out 0, or --until"
+        )
+
+
 def _check_card(spec: Spec, card: ModelCard) -> list[str]:
     """Checks lengths and reading mode against the model's card; returns notes for the reader."""
     if spec.reading == "nested" and card.nested_problem:
@@ -465,7 +481,9 @@ def _build_first(
 
 def _first_and_last_rows(spec: Spec, title: str, task: Task) -> list[tuple[Cell, ...]]:
     rows = first_rows(spec, title, task)
-    tried = [rows[0], *rows[1:][-1:]]
+    alone = [row for row in rows if not row[0].length]
+    rows = rows[len(alone) :]
+    tried = [*alone, rows[0], *rows[1:][-1:]]
     if task.request == "logprobs":  # a corpus may have too few documents for all samples
         tried.append(tuple(msgspec.structs.replace(cell, sample=spec.samples - 1) for cell in tried[-1]))
     return tried

@@ -146,7 +146,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 _DAMAGED = "the manifest is damaged"
 _DAMAGED_FIX = "restore the file from a copy; the records beside it are not affected"
-_Length = Annotated[int, msgspec.Meta(ge=1, le=MAX_LENGTH)]
+_Length = Annotated[int, msgspec.Meta(ge=0, le=MAX_LENGTH)]
 _Depth = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 

@@ -1,0 +1,244 @@
+"""The items that `embed` plants: rows of a file, or generated ones that nobody can have by heart.
+
+    {"question": "...", "answer": "42"}                                 any: also a list of accepted answers
+    {"question": "...", "answer": "... #### 42"}                        as GSM8K has them: the number after ####
+    {"question": "...", "choices": ["...", ...], "answer": 1}           as MMLU has them: an index, a letter or the text
+    {"context": "...", "question": "...", "answers": {"text": [...]}}   as SQuAD has them
+
+A CSV has the same columns, with the choices in A, B, C ... Every row may also have `scorer`, the name of a scorer,
+`group`, by which results are broken down, and `id`.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import string
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+from leadline.core import registry
+from leadline.core.errors import SourceError, UnknownName
+from leadline.core.files import parse_json, read_text, table_rows
+from leadline.core.format import format_list
+from leadline.core.seeds import Split, digest, rng, split_of
+from leadline.tasks.qa_fiction import pool
+from leadline.tasks.words import WORDS
+
+AnswerKind = Literal["number", "choice", "text"]
+ItemSource = Literal["all", "arithmetic", "ordering", "logic"]
+FIELDS = ("question", "answer", "answers", "choices", "context", "scorer", "group", "id")
+LETTERS = string.ascii_uppercase
+MOST_CHOICES = 20
+FIX = "every row needs question and answer; see docs/embed.md for the forms"
+
+
+@dataclass(frozen=True, slots=True)
+class EvalItem:
+    """A short question with its answer."""
+
+    id: str
+    text: str
+    kind: AnswerKind
+    targets: tuple[str, ...]
+    group: str = ""
+    choices: tuple[str, ...] = ()
+    scorer: str = ""
+    distractors: tuple[str, ...] = ()
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ItemFile:
+    """All items of a file, in an order that is drawn from its content: many files are sorted."""
+
+    name: str
+    digest: str
+    items: tuple[EvalItem, ...]
+
+
+@cache
+def read_items(path: Path) -> ItemFile:
+    """The items of a JSONL or CSV file. Raises for the first row that is not one, with its line."""
+    if path.suffix.lower() not in (".jsonl", ".json", ".csv", ".tsv"):
+        raise SourceError(f"{path.name} is not a .jsonl or .csv file", where=str(path), fix=FIX)
+    text = read_text(path, fix="give the path of a .jsonl or .csv file with --set data=FILE")
+    rows = _json_rows(text, path) if path.suffix.lower() in (".jsonl", ".json") else _table_rows(text, path)
+    items = [_item(row, number, where) for number, (row, where) in enumerate(rows, 1)]
+    if not items:
+        raise SourceError("the file has no rows", where=str(path), fix=FIX)
+    key = digest([[item.text, item.kind, list(item.targets), item.scorer] for item in items])
+    rng("items", key).shuffle(items)
+    return ItemFile(path.name, key, tuple(items))
+
+
+def _json_rows(text: str, path: Path) -> Iterator[tuple[Mapping[str, Any], str]]:
+    if text.lstrip()[:1] == "[":
+        values = [(value, f"{path}, item {n}") for n, value in enumerate(parse_json(text, str(path)), 1)]
+    else:
+        lines = [(line, f"{path}:{n}") for n, line in enumerate(text.split("\n"), 1) if line.strip()]
+        values = [(parse_json(line, where), where) for line, where in lines]
+    for value, where in values:
+        if not isinstance(value, dict):
+            raise SourceError("the row is not a JSON object", where=where, fix=FIX)
+        yield value, where
+
+
+def _table_rows(text: str, path: Path) -> Iterator[tuple[Mapping[str, Any], str]]:
+    rows = table_rows(text, str(path), delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
+    _, header = next(rows, (0, []))
+    columns = [name.strip() for name in header]
+    for wanted in ("question", "answer"):
+        if wanted not in columns and not (wanted == "answer" and "answers" in columns):
+            known = ", ".join(columns) or "none"
+            raise SourceError(f"there is no column {wanted}; columns: {known}", where=f"{path}:1", fix=FIX)
+    for line, cells in rows:
+        where = f"{path}:{line}"
+        if len(cells) != len(columns):
+            raise SourceError(f"{len(cells)} cells in a table of {len(columns)} columns", where=where, fix=FIX)
+        row: dict[str, Any] = {name: cell for name, cell in zip(columns, cells, strict=True) if cell.strip()}
+        letters = [name for name in columns if len(name) == 1 and name in LETTERS]
+        choices = [row.pop(letter) for letter in letters if letter in row]
+        if choices:
+            row["choices"] = choices
+        yield row, where
+
+
+def _item(row: Mapping[str, Any], number: int, where: str) -> EvalItem:
+    question = _text(row, "question", where)
+    context = _text(row, "context", where) if row.get("context") else ""
+    choices = _choices(row, where)
+    scorer = _scorer(row, where)
+    answers = _answers(row, where)
+    kind: AnswerKind = "text"
+    if choices:
+        kind, answers = "choice", (_chosen(answers[0], choices, where),)
+    elif "####" in answers[0]:
+        kind, answers = "number", (answers[0].rsplit("####", 1)[1].strip().replace(",", ""),)
+    elif all(re.fullmatch(r"[-+]?[\d,]*\.?\d+", answer) for answer in answers):
+        kind, answers = "number", tuple(answer.replace(",", "") for answer in answers)
+    if not all(answers):
+        raise SourceError("the answer is empty", where=f"{where}, answer", fix=FIX)
+    lines = [f"Passage: {context}", f"Question: {question}"] if context else [question]
+    lines += [f"{letter}) {choice}" for letter, choice in zip(LETTERS, choices, strict=False)]
+    group = str(row.get("group") or row.get("subject") or "")
+    name = str(row.get("id") or number)
+    return EvalItem(name, "\n".join(lines), kind, answers, group, choices, scorer)
+
+
+def _text(row: Mapping[str, Any], name: str, where: str) -> str:
+    value = row.get(name)
+    if value is None:
+        had = f"; it has {format_list(sorted(map(str, row))[:8])}" if row else ""
+        raise SourceError(f"the row has no {name}{had}", where=f"{where}, {name}", fix=FIX)
+    if not isinstance(value, str) or not value.strip():
+        raise SourceError(f"{name} is not a text", where=f"{where}, {name}", fix=FIX)
+    return value.strip()
+
+
+def _answers(row: Mapping[str, Any], where: str) -> tuple[str, ...]:
+    name = "answer" if row.get("answer") is not None else "answers"
+    value = row.get(name)
+    if isinstance(value, Mapping):
+        value = value.get("text")
+    values = value if isinstance(value, list) else [value]
+    wrong = not values or any(v is None or isinstance(v, (bool, list, dict)) for v in values)
+    if wrong:
+        problem = "the row has no answer" if value is None else f"{name} is no text, number or list of texts"
+        raise SourceError(problem, where=f"{where}, {name if value is not None else 'answer'}", fix=FIX)
+    return tuple(dict.fromkeys(str(v).strip() for v in values))
+
+
+def _choices(row: Mapping[str, Any], where: str) -> tuple[str, ...]:
+    value = row.get("choices")
+    if value is None:
+        return ()
+    if isinstance(value, Mapping):  # {"text": [...], "label": [...]}, as ARC has them
+        value = value.get("text")
+    if not isinstance(value, list) or not 2 <= len(value) <= MOST_CHOICES or not all(isinstance(v, str) for v in value):
+        raise SourceError(f"choices is not a list of 2 to {MOST_CHOICES} texts", where=f"{where}, choices", fix=FIX)
+    return tuple(value)
+
+
+def _chosen(answer: str, choices: Sequence[str], where: str) -> str:
+    """The letter of the right choice, given as an index from 0, a letter, or the text of the choice."""
+    if answer in choices:
+        return LETTERS[choices.index(answer)]
+    if answer.isdecimal() and int(answer) < len(choices):
+        return LETTERS[int(answer)]
+    if answer.upper() in LETTERS[: len(choices)] and len(answer) == 1:
+        return answer.upper()
+    raise SourceError(
+        f"the answer {answer!r} is none of the {len(choices)} choices",
+        where=f"{where}, answer",
+        fix="give its number from 0, its letter or its text",
+    )
+
+
+def _scorer(row: Mapping[str, Any], where: str) -> str:
+    name = row.get("scorer")
+    if not name:
+        return ""
+    known = registry.names("scorers")
+    if not isinstance(name, str) or name not in known:
+        raise UnknownName("scorer", str(name), known, where=f"{where}, scorer")
+    return name
+
+
+# --- generated items ------------------------------------------------------------------------------
+
+THINGS = ("apples", "bolts", "candles", "drums", "eggs", "flags", "gloves", "hats", "lamps", "maps", "nails", "pears")
+PEOPLE = 5
+LAMPS = 8
+ON_CHAIN = 4
+
+
+def generated_item(source: ItemSource, sample: int, seed: int, split: Split) -> EvalItem:
+    """Drawn from the seed and the number of the sample alone: one item at every length and depth."""
+    kinds = {"arithmetic": _arithmetic, "ordering": _ordering, "logic": _logic}
+    name = list(kinds)[sample % len(kinds)] if source == "all" else source
+    draw = rng(seed, "embed", name, sample)
+    while True:
+        item = kinds[name](draw, str(sample), split)
+        if split_of(item.text) == split:
+            return item
+
+
+def _arithmetic(draw: random.Random, name: str, split: Split) -> EvalItem:
+    person, thing = draw.choice(pool("last", split)), draw.choice(THINGS)
+    boxes, each = draw.randint(3, 9), draw.randint(4, 12)
+    more, fewer = draw.randint(5, 30), draw.randint(3, boxes * each)
+    text = (
+        f"{person} has {boxes} boxes with {each} {thing} in each. {person} buys {more} more {thing} and then gives "
+        f"{fewer} of all the {thing} away. How many {thing} does {person} have now?"
+    )
+    return EvalItem(name, text, "number", (str(boxes * each + more - fewer),), "arithmetic")
+
+
+def _ordering(draw: random.Random, name: str, split: Split) -> EvalItem:
+    people = draw.sample(pool("last", split), PEOPLE)
+    rank = draw.randrange(PEOPLE)
+    pairs = [f"{people[n]} is taller than {people[n + 1]}." for n in range(PEOPLE - 1)]
+    draw.shuffle(pairs)
+    asked = ("tallest", "second tallest", "third tallest", "fourth tallest", "fifth tallest")[rank]
+    text = f"{' '.join(pairs)} Of these five people, who is the {asked}?"
+    others = tuple(person for person in people if person != people[rank])
+    return EvalItem(name, text, "text", (people[rank],), "ordering", distractors=others)
+
+
+def _logic(draw: random.Random, name: str, split: Split) -> EvalItem:
+    """A chain of lamps that switch each other on, beside one whose first lamp stays off."""
+    lamps = draw.sample(sorted(WORDS["nouns"]), LAMPS)
+    on, off = lamps[:ON_CHAIN], lamps[ON_CHAIN:]
+    rules = [
+        f"The {first} lamp switches on the {second} lamp." for chain in (on, off) for first, second in pairwise(chain)
+    ]
+    draw.shuffle(rules)
+    text = f"{' '.join(rules)} Only the {on[0]} lamp is switched on by hand. Which lamp goes on last?"
+    return EvalItem(name, text, "text", (on[-1],), "logic", distractors=(*on[:-1], *off))
