@@ -71,11 +71,56 @@ MISTAKES = {
         ("run", "niah", *SIM, "--lengths", "1k", "--out", "/proc/x"), "no files can be kept", "--out"
     ),
     "a report of a folder without a run": Mistake(("report", "."), "holds no run", "leadline run"),
+    # what else was seen
+    "two models": Mistake(("run", "niah", *SIM, "--model", "sim:cliff"), "--model", "--models"),
+    "a length of zero": Mistake(("run", "niah", *SIM, "--lengths", "0"), "0", "write 4096 or 4k"),
+    "an empty list of lengths": Mistake(("run", "niah", *SIM, "--lengths", ","), "length", "4096, 4k"),
+    "a range of lengths": Mistake(("run", "niah", *SIM, "--lengths", "1k-8k"), "'1k-8k' is not a length", "4096, 4k"),
+    "no depths": Mistake(("run", "niah", *SIM, "--depths", "0"), "depths", "1"),
+    "a negative number of samples": Mistake(
+        ("run", "niah", *SIM, "--samples", "-1"), "samples: must be at least 1", "samples"
+    ),
+    "a value of an option in words": Mistake(
+        ("run", "niah", *SIM, "--set", "keys=many"), "keys: expected a whole number", "keys planted"
+    ),
+    "--set without a value": Mistake(("run", "niah", *SIM, "--set", "keys"), "keys", "keys=4"),
+    "a haystack that does not exist": Mistake(
+        ("run", "niah", *SIM, "--set", "haystack=pros"), "no haystack 'pros'", "prose"
+    ),
+    "a scorer that is misspelt": Mistake(("run", "niah", *SIM, "--set", "scorers=mach"), "mach", "'match.any'"),
+    "a rule that is misspelt": Mistake(("run", "niah", *SIM, "--until", "efective"), "efective", "write effective"),
+    "a budget without a currency": Mistake(("run", "niah", *SIM, "--budget", "two"), "two", "20usd"),
+    "prices that are not there": Mistake(("run", "niah", *SIM, "--prices", "p.toml"), "No such file", "prices"),
+    "--model_args of another tool": Mistake(("run", "niah", "--model_args", "pretrained=x"), "--model_args", "hf:"),
+    "--max-connections of another tool": Mistake(
+        ("run", "niah", *SIM, "--max-connections", "4"), "--max-connections", "--workers"
+    ),
+    "--batch-size of another tool": Mistake(("run", "niah", *SIM, "--batch-size", "4"), "--batch-size", "--workers"),
+    "--temperature as an option": Mistake(
+        ("run", "niah", *SIM, "--temperature", "0.7"), "--temperature", "openai:NAME?temperature=T"
+    ),
+    "--api-key as an option": Mistake(("run", "niah", *SIM, "--api-key", "x"), "--api-key", "OPENAI_API_KEY"),
+    "--output of another tool": Mistake(("run", "niah", *SIM, "--output", "x"), "--output", "--out"),
+    "eval of another tool": Mistake(("eval", "niah"), "unknown command 'eval'", "run"),
+    "show of a task": Mistake(("list", "tasks", "show", "nia"), "nia", "'niah'"),
+    "a GGUF file as a model": Mistake(("run", "--model", "m.gguf"), "not a model", "http://127.0.0.1:8000"),
+    "a folder that is no checkpoint": Mistake(("run", "--model", "."), "no config.json", "transformers checkpoint"),
+    "a port without http": Mistake(("run", "--model", "127.0.0.1:8000"), "127.0.0.1", "http://127.0.0.1:8000"),
+    "localhost without http": Mistake(("run", "--model", "localhost:8000"), "localhost", "http://localhost:8000"),
+    "a report of a run that is not there": Mistake(("report", "runs/nothing"), "runs/nothing", "leadline run"),
+    "compare with one run": Mistake(("compare", "runs/a"), "CANDIDATE", "--help"),
+    "a key in the name of a model": Mistake(
+        ("run", "niah", "--model", "openai:m?api_key=sk-abcdefghijklmnopqrstuvwx"), "secret", "OPENAI_API_KEY"
+    ),
+    "a spec of JSON": Mistake(("run", "spec.toml", *SIM), "not TOML", 'tasks = "niah"', '{"tasks": "niah"}'),
+    "an unknown table in a spec": Mistake(
+        ("run", "spec.toml", *SIM), "unknown key 'limit'", "'limits'", 'tasks="niah"\n[limit]\nworkers=2'
+    ),
 }
 
 
-def test_there_are_thirty_of_them() -> None:
-    assert len(MISTAKES) == 30
+def test_there_are_sixty_of_them() -> None:
+    assert len(MISTAKES) == 60
 
 
 @pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
@@ -115,5 +160,13 @@ def test_the_help_of_a_run_has_every_option_under_a_heading(say: Say, command: s
     shown = say(command, "--help").out
     headings = ["Arguments:", "What:", "Model:", "Server:", "Stopping:", "Cost:", "Lists of models:", "Output:"]
     assert [line for line in shown.splitlines() if line in headings] == headings
-    rest = shown.partition("\nOptions:\n")[2]
+    rest = shown.partition("\nOptions:\n")[2].partition("\nRarely")[0]
     assert [line.split()[0] for line in rest.splitlines() if line.startswith("  -")] == ["-h,"]
+
+
+@pytest.mark.parametrize("command", ["run", "plan"])
+def test_the_help_of_a_run_is_short_and_names_rare_options(say: Say, command: str) -> None:
+    shown = say(command, "--help").out
+    assert len(shown.splitlines()) <= 100
+    assert "--rate-limit-wait" in shown.partition("Rarely needed")[2]
+    assert "Seconds that a server's rate limit" not in shown

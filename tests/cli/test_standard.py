@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
 from leadline.core import registry
 from leadline.tasks.standard import STANDARD
 from support.commands import Say
+from support.fake_server import FakeServer
 
 
 @pytest.mark.slow
@@ -44,3 +46,27 @@ def test_lists_of_models_and_thinking_take_the_standard_suite_without_its_rule(s
     planned = say("plan", "--models", "models.toml", "--lengths", "1k", "--json")
     assert planned.code == 0, planned.err
     assert [model["until"] for model in json.loads(planned.out)["models"]] == ["", ""]
+
+
+@pytest.mark.parametrize("key", ["", "wrong-key-123"])
+def test_an_address_that_wants_a_key_is_answered_with_whether_it_is_set(
+    key: str, say: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    with FakeServer(api_key="right-key-123", sockets=True) as server:
+        done = say("run", "--model", server.base_url)
+    assert done.code == 64
+    wanted = "refuses the key in $OPENAI_API_KEY (401)" if key else "wants a key and $OPENAI_API_KEY is not set (401)"
+    assert wanted in done.err
+    assert "wrong-key" not in done.err
+
+
+def test_a_length_that_is_too_short_for_thinking_is_answered_with_one_that_is_not(say: Say) -> None:
+    with FakeServer(kind="vllm", window=8192) as server:
+        model = ("--model", f"openai:fake?base_url={server.base_url}&tokenizer=bytes", "--thinking", "on")
+        refused = say("plan", "niah", *model, "--lengths", "500")
+        assert refused.code == 65
+        shortest = re.search(r"is about ([\d,]+); \d+ of them for thinking", refused.err)
+        assert shortest is not None, refused.err
+        planned = say("plan", "niah", *model, "--lengths", shortest[1].replace(",", ""))
+    assert planned.code == 0, planned.err

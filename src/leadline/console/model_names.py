@@ -8,17 +8,20 @@ org/name                  hf:org/name
 from __future__ import annotations
 
 import json
+import os
 import re
 import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 from leadline.core.errors import ServerError, UsageError
 from leadline.core.format import sanitise
+from leadline.core.secrets import remember
 
 LIST_SECONDS = 10.0
+_ADDRESS = re.compile(r"[\w.-]+:\d{2,5}(/[\w./-]*)?")
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -26,6 +29,8 @@ def resolve_model(text: str, say: Callable[[str], None] = lambda line: None) -> 
     """The model string; `say` is told what was found where it was not written out."""
     if text.startswith(("http://", "https://")):
         resolved = _at_address(text)
+    elif _ADDRESS.fullmatch(text):
+        raise UsageError(f"{text!r} lacks its protocol", where="--model", fix=f"write --model http://{text}")
     elif ":" in text.partition("?")[0]:
         return text
     else:
@@ -38,9 +43,10 @@ def _at_address(text: str) -> str:
     parts = urlsplit(text)
     address = urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/"), "", ""))
     bases = [address] if address.endswith("/v1") else [f"{address}/v1", address]
+    key_name = dict(parse_qsl(parts.query)).get("api_key_env", "OPENAI_API_KEY")
     names: list[str] = []
     for base in bases:
-        names = _listed(base)
+        names = _listed(base, key_name)
         if names:
             break
     options = f"&{parts.query}" if parts.query else ""
@@ -56,19 +62,24 @@ def _at_address(text: str) -> str:
     return f"openai:{names[0]}?base_url={base}{options}"
 
 
-def _listed(base: str) -> list[str]:
+def _listed(base: str, key_name: str) -> list[str]:
     """The names of GET base/models; none where it does not answer in that form."""
+    key = os.environ.get(key_name, "").strip()
+    remember(key)
+    headers = {"Authorization": f"Bearer {key}"} if key and key.isascii() and key.isprintable() else {}
     try:
-        with urllib.request.urlopen(f"{base}/models", timeout=LIST_SECONDS) as reply:
+        request = urllib.request.Request(f"{base}/models", headers=headers)
+        with urllib.request.urlopen(request, timeout=LIST_SECONDS) as reply:
             entries = json.loads(reply.read(1 << 20))["data"]
         return [sanitise(str(entry["id"]), 200) for entry in entries if entry.get("id")]
     except urllib.error.HTTPError as error:
+        error.close()
         if error.code in (401, 403):
-            raise UsageError(
-                "the server wants a key before it lists its models",
-                where=f"GET {base}/models",
-                fix=f"set OPENAI_API_KEY and write openai:NAME?base_url={base}",
-            ) from None
+            refuses = f"the server refuses the key in ${key_name}"
+            what = refuses if key else f"the server wants a key and ${key_name} is not set"
+            other = "or name another variable: ?api_key_env=NAME after the address"
+            fix = f"put the right key into {key_name}, {other}" if key else f"export {key_name}=..., {other}"
+            raise UsageError(f"{what} ({error.code})", where=f"GET {base}/models", fix=fix) from None
         return []
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return []

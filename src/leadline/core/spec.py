@@ -333,7 +333,9 @@ def load_spec(path: Path) -> dict[str, Any]:
     """The plain values of a TOML file. `make_spec` validates them together with the flags."""
     text = read_text(path, error=UsageError, fix="check the path; see docs/specs.md")
     unquoted = re.search(r"^\s*lengths\s*=\s*\[?[^\"'\n#]*\d[km]\b", text, re.MULTILINE | re.IGNORECASE)
-    fix = 'put lengths in quotes: lengths = "1k,2k"' if unquoted else "see docs/specs.md"
+    fix = 'a spec is TOML, such as tasks = "niah"; see docs/specs.md'
+    if unquoted:
+        fix = 'put lengths in quotes: lengths = "1k,2k"'
     return parse_toml(text, str(path), error=UsageError, fix=fix)
 
 

@@ -15,6 +15,7 @@ from leadline.core.memory import free_host_memory
 from leadline.core.seeds import seed_of
 from leadline.core.spec import Spec
 from leadline.core.types import Cell, Cluster, Document
+from leadline.run.allowance import first_allowances
 from leadline.text.fitting import Fitter
 from leadline.text.sources import TextSource
 from leadline.text.tokenizers import FileTokenizer
@@ -135,7 +136,7 @@ def with_possible_length(error: LengthError, spec: Spec, title: str, task: Task,
     try:
         for _ in range(TRIED_LENGTHS):
             length = _rounded_up(length)
-            fitter.extra_allowance = {length: max(before.values(), default=0)}
+            fitter.extra_allowance = first_allowances(spec.allowance, [length])
             planned = planned_documents(spec.model_copy(update={"lengths": (length,)}), {title: task})
             try:
                 for one in islice(planned, TRIED_DOCUMENTS):
@@ -143,7 +144,9 @@ def with_possible_length(error: LengthError, spec: Spec, title: str, task: Task,
             except LengthError as other:
                 length = max(length + 1, other.shortest or 0)
             else:
-                fix = f"the shortest length that can hold it is about {length:,}; fewer depths or facts need less"
+                extra = fitter.extra_allowance.get(length)
+                rest = f"{extra:,} of them for thinking (--allowance)" if extra else "fewer depths or facts need less"
+                fix = f"the shortest length that can hold it is about {length:,}; {rest}"
                 return LengthError(error.what, where=error.where, fix=fix, shortest=length)
     finally:
         fitter.extra_allowance = before

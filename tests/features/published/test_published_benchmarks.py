@@ -24,7 +24,7 @@ from leadline.features.published import longbench_scorers as longbench
 from leadline.features.published.benchmark_files import INFINITEBENCH, LONGBENCH, open_longbench
 from leadline.features.published.chinese import chinese_words
 from leadline.features.published.grade import grade_published
-from leadline.features.published.prediction_files import Benchmark, read_prediction_files
+from leadline.features.published.prediction_files import Benchmark, read_prediction_files, recognise
 from leadline.features.published.results import read_printed_table
 from leadline.scorers.overlap import (
     common_length,
@@ -34,6 +34,7 @@ from leadline.scorers.overlap import (
     rouge_lsum_google,
     stem,
 )
+from support.commands import Say
 
 SHARED = Path(__file__).parents[4] / "shared"
 MISFITS = {("longbook_sum_eng", 9.06), ("longbook_qa_chn", 15.49), ("code_debug", 15.48)}
@@ -413,3 +414,24 @@ def test_a_damaged_dictionary_in_the_cache_is_made_anew(
     chinese._dictionary.cache_clear()
     assert chinese._dictionary().scores["会议"] < 0  # from the file that was made anew
     assert caplog.text.count("cannot be used") == 1
+
+
+def test_files_of_other_benchmarks_are_recognised_by_the_fields_of_their_first_line(say: Say, tmp_path: Path) -> None:
+    lines = {
+        "hotpotqa.jsonl": ("longbench", {"pred": "a", "answers": ["a"], "all_classes": None, "length": 9}),
+        "v2.jsonl": (
+            "longbench-v2",
+            {"_id": "1", "domain": "x", "difficulty": "easy", "length": "short", "answer": "A", "pred": "A"},
+        ),
+        "preds_passkey.jsonl": ("infinitebench", {"id": 0, "prediction": "1", "ground_truth": ["1"]}),
+    }
+    for name, (benchmark, row) in lines.items():
+        (tmp_path / name).write_text(json.dumps(row) + "\n")
+        assert recognise([tmp_path / name]) == benchmark
+        done = say("score", str(tmp_path / name), "--json")
+        assert done.code == 0, done.err
+        assert json.loads(done.out)["benchmark"] == benchmark
+        assert f"graded as {benchmark}" in done.err
+    (tmp_path / "niah.jsonl").write_text(json.dumps({"pred": "7", "outputs": ["7"]}) + "\n")
+    assert recognise([tmp_path / "niah.jsonl"]) is None
+    assert recognise([tmp_path / "absent.jsonl"]) is None

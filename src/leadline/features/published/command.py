@@ -28,7 +28,7 @@ from leadline.features.published.grade import (
     headline_score,
 )
 from leadline.features.published.harness_logs import HarnessLog, LoggedAnswer, find_harness_logs
-from leadline.features.published.prediction_files import Benchmark, read_prediction_files
+from leadline.features.published.prediction_files import Benchmark, read_prediction_files, recognise
 from leadline.features.published.results import PrintedScore, PrintedTable, read_printed_table
 from leadline.results.score_files import RowSummary, ScoreRow, mean_of_tasks, read_table, summarise
 from leadline.scorers.overlap import EditBackend
@@ -42,9 +42,14 @@ def score(
         list[Path], typer.Argument(metavar="FILE", help="Prediction files, such as pred/TASK.jsonl, or their folders.")
     ],
     benchmark: Annotated[
-        Literal["ruler", "longbench", "longbench-e", "longbench-v2", "infinitebench", "babilong"],
-        typer.Option("--as", help="The benchmark that the predictions answer, and by whose rules they are graded."),
-    ] = "ruler",
+        Literal["ruler", "longbench", "longbench-e", "longbench-v2", "infinitebench", "babilong"] | None,
+        typer.Option(
+            "--as",
+            help="The benchmark that the predictions answer, and by whose rules they are graded. "
+            "[default: recognised by the fields of the first line]",
+            show_default=False,
+        ),
+    ] = None,
     code_metric: Annotated[
         Literal["difflib", "levenshtein"],
         typer.Option(help="LongBench: the program behind fuzzywuzzy's similarity of code. Published tables have both."),
@@ -71,6 +76,10 @@ def score(
 
     Logs of other harnesses are recognised: samples_TASK_DATE.jsonl of lm-evaluation-harness, and Inspect's .eval.
     """
+    if benchmark is None:
+        benchmark = recognise(files) or "ruler"
+        if benchmark != "ruler":
+            warn(f"graded as {benchmark}, by the fields of the first line; --as chooses another")
     if benchmark != "ruler":
         _score_published(
             benchmark, files, data, code_metric=code_metric, compensated=compensated, fine_bins=fine_bins, json=json

@@ -29,6 +29,9 @@ from leadline.features.published.row_files import DataRow, RowKind
 
 Benchmark = Literal["longbench", "longbench-e", "longbench-v2", "infinitebench", "babilong"]
 
+MOST_BYTES = 1 << 20
+"""Of a file that are read to recognise it."""
+
 
 @dataclass(frozen=True, slots=True)
 class PublishedAnswer:
@@ -86,6 +89,28 @@ def read_prediction_files(benchmark: Benchmark, paths: Sequence[Path], *, data: 
     if len(by_task) > 1 and (missing := [task for task in known if task not in by_task]):
         found.notes.append(f"no predictions for {', '.join(missing)}: a mean over tasks is without them")
     return found
+
+
+def recognise(paths: Sequence[Path]) -> Benchmark | None:
+    """The benchmark whose fields the first line has; None where it may be RULER's or cannot be read."""
+    path = next(iter(paths), Path())
+    first = next(iter(sorted([*path.rglob("*.jsonl"), *path.rglob("*.csv")])), None) if path.is_dir() else path
+    if first is None or not first.is_file():
+        return None
+    if first.suffix == ".csv":
+        return "babilong" if _BABILONG_NAME.match(first.name) else None
+    try:
+        with first.open("rb") as file:
+            row = json.loads(file.readline(MOST_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(row, Mapping) or "outputs" in row:
+        return None
+    if "answers" in row and "pred" in row:
+        return "longbench-e" if first.stem.endswith("_e") or first.parent.name.startswith("pred_e") else "longbench"
+    if {"difficulty", "domain", "answer"} <= row.keys():
+        return "longbench-v2"
+    return "infinitebench" if "ground_truth" in row or task_of(first) in INFINITEBENCH else None
 
 
 def task_of(path: Path) -> str:
