@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from leadline.core.types import Cell, Document, Frame, Probe, Question
     from leadline.run.measure import plan
     from leadline.run.plan import Plan
+    from leadline.tasks.facts import FactTask
     from leadline.text.chat import completion_frame
     from leadline.text.sources import TextSource, open_source
     from leadline.text.tokenizers import open_tokenizer
@@ -45,6 +46,7 @@ _MODULES = {
     "leadline.core.types": ("Cell", "Document", "Frame", "Probe", "Question"),
     "leadline.run.measure": ("plan",),
     "leadline.run.plan": ("Plan",),
+    "leadline.tasks.facts": ("FactTask",),
     "leadline.text.chat": ("completion_frame",),
     "leadline.text.sources": ("TextSource", "open_source"),
     "leadline.text.tokenizers": ("open_tokenizer",),
@@ -52,10 +54,10 @@ _MODULES = {
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
-    "Answer", "Cell", "Completion", "Document", "Draft", "DraftQuestion", "Fact", "Failure", "Frame", "LeadlineError",
-    "Model", "ModelCard", "ModelProvider", "Plan", "Probe", "Question", "Record", "Run", "RunComparison", "RunFigure",
-    "Score", "Scorer", "Sent", "Source", "Spec", "Task", "TextSource", "Tokenizer", "completion_frame", "load_run",
-    "measure", "open_source", "open_tokenizer", "plan", "rng",
+    "Answer", "Cell", "Completion", "Document", "Draft", "DraftQuestion", "Fact", "FactTask", "Failure", "Frame",
+    "LeadlineError", "Model", "ModelCard", "ModelProvider", "Plan", "Probe", "Question", "Record", "Run",
+    "RunComparison", "RunFigure", "Score", "Scorer", "Sent", "Source", "Spec", "Task", "TextSource", "Tokenizer",
+    "completion_frame", "load_run", "measure", "open_source", "open_tokenizer", "plan", "rng",
 ]  # fmt: skip
 
 

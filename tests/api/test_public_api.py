@@ -16,10 +16,10 @@ from support.reading_server import Planted, ReadingServer
 
 DOCS = Path(__file__).parents[2] / "docs" / "python-api.md"
 NAMES = [
-    "Answer", "Cell", "Completion", "Document", "Draft", "DraftQuestion", "Fact", "Failure", "Frame", "LeadlineError",
-    "Model", "ModelCard", "ModelProvider", "Plan", "Probe", "Question", "Record", "Run", "RunComparison", "RunFigure",
-    "Score", "Scorer", "Sent", "Source", "Spec", "Task", "TextSource", "Tokenizer", "completion_frame", "load_run",
-    "measure", "open_source", "open_tokenizer", "plan", "rng",
+    "Answer", "Cell", "Completion", "Document", "Draft", "DraftQuestion", "Fact", "FactTask", "Failure", "Frame",
+    "LeadlineError", "Model", "ModelCard", "ModelProvider", "Plan", "Probe", "Question", "Record", "Run",
+    "RunComparison", "RunFigure", "Score", "Scorer", "Sent", "Source", "Spec", "Task", "TextSource", "Tokenizer",
+    "completion_frame", "load_run", "measure", "open_source", "open_tokenizer", "plan", "rng",
 ]  # fmt: skip
 
 PLUGINS = """
