@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leadline.core.records import Completion
-from leadline.core.secrets import holds_secret, redact, redact_used, redact_values, remember
+from leadline.core.secrets import holds_secret, redact, redact_bytes, redact_used, redact_values, remember
 from leadline.store.runs import read_records
 from support.commands import Say
 from support.leadline_process import write_haystack
@@ -193,10 +193,20 @@ def test_a_secret_in_base_64_is_redacted_wherever_it_begins(before: str, after: 
 
 
 def test_a_short_secret_is_redacted_as_a_word_and_never_in_a_number() -> None:
-    remember("48151")
+    remember("k8151")
     remember("none")
-    value = {"text": "key 48151, not 481516 or none", "n": 48151}
-    assert redact_values(value) == {"text": "key ***, not 481516 or none", "n": 48151}
+    value = {"text": "key k8151, not k81516 or none", "n": 8151}
+    assert redact_values(value) == {"text": "key ***, not k81516 or none", "n": 8151}
+
+
+@pytest.mark.parametrize("key", ["lamp", "kitchen", "brave-lantern", "7654321"])
+def test_a_key_that_is_an_ordinary_word_or_number_damages_no_answer(key: str) -> None:
+    """It would be graded as another answer. Messages, where nothing is graded, hide it."""
+    remember(key)
+    assert redact_used(f"It is {key}.") == f"It is {key}."
+    assert redact_values({"answer": key, key: 1}) == {"answer": key, key: 1}
+    assert redact_bytes(f'{{"content": "{key}"}}'.encode()) == f'{{"content": "{key}"}}'.encode()
+    assert redact(f"401: the key {key} is not known") == "401: the key *** is not known"
 
 
 def test_the_value_of_the_key_in_other_options_is_refused(

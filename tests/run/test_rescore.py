@@ -52,6 +52,13 @@ def test_a_changed_scorer_file_is_said_and_not_mixed_into_a_run(here: Path) -> N
     assert run.table.whole.mean == 0.0
 
 
+def test_the_first_scorer_named_decides_even_if_the_run_has_it_already(here: Path) -> None:
+    measure(spec(), "run")  # type: ignore[arg-type]
+    assert run_command(["rescore", "run", "--scorer", "ruler.strict", "--scorer", "ruler.v1"]) == 0
+    assert {tuple(r.scores) for r in read_records("run")} == {("ruler.strict", "ruler.v1", "match.all")}
+    assert all(r.score == r.scores["ruler.strict"].value for r in read_records("run"))
+
+
 def test_another_version_of_a_built_in_scorer_is_said(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     measure(spec(), "run")  # type: ignore[arg-type]
     assert read_manifest(here / "run").fingerprints["scorer.match.all.version"]

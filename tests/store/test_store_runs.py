@@ -18,7 +18,7 @@ import pytest
 
 from leadline.core.errors import LockedError, OtherRunError, StoreError, UnreadableRecord
 from leadline.core.records import Completion, Measurement, Outcome
-from leadline.core.secrets import redact
+from leadline.core.secrets import redact, remember
 from leadline.core.types import Cell
 from leadline.store.files import LOCK, replace_file
 from leadline.store.manifest import command_line, read_manifest, session
@@ -324,6 +324,13 @@ def test_prompts_are_kept_as_text_files_named_by_their_cell(tmp_path: Path) -> N
     with open_run(tmp_path, manifest()) as writer:
         writer.keep_prompt(Cell("a/b[x=1]", 1024, 0.5, 2), "the whole prompt")
     assert (tmp_path / PROMPTS / "a-b-x=1-1024-0.5000-2.txt").read_text() == "the whole prompt"
+
+
+def test_a_kept_prompt_holds_no_key_in_use(tmp_path: Path) -> None:
+    remember("zq-planted-0123456789")
+    with open_run(tmp_path, manifest()) as writer:
+        writer.keep_prompt(Cell("a", 1024, 0.5, 2), "a haystack with zq-planted-0123456789 in it")
+    assert (tmp_path / PROMPTS / "a-1024-0.5000-2.txt").read_text() == "a haystack with *** in it"
 
 
 def test_a_folder_that_cannot_be_made_is_an_error_with_a_fix(tmp_path: Path) -> None:

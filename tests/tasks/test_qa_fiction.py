@@ -137,7 +137,7 @@ def test_namesakes_tell_something_else_of_the_same_family_name() -> None:
     for sample in range(8):
         document = one(Fiction(namesakes=3), sample=sample)
         [probe] = document.probes
-        others = [fact for fact in document.facts if fact.id not in probe.question.facts]
+        others = [fact for fact in document.facts if "#namesake" in fact.id]
         assert len(others) == 3
         assert all(value not in probe.question.targets for value in probe.question.distractors)
         assert set(probe.question.distractors) <= {
@@ -155,7 +155,7 @@ def test_the_documents_of_a_chain_stand_around_the_asked_depth(depth: float) -> 
     document = one(Fiction(hops=2, spread=0.2, namesakes=0), 4000, depth)
     places = sorted(fact.depth for fact in document.planted(document.probes[0]))
     low = min(max(depth - 0.1, 0.0), 0.8)
-    assert places == pytest.approx([low, low + 0.2], abs=0.03)
+    assert places == pytest.approx([low, low + 0.2], abs=0.07)  # others may stand at the ends of the pile
 
 
 def test_piles_differ_from_sample_to_sample_and_hold_no_document_twice() -> None:

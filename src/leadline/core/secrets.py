@@ -21,6 +21,10 @@ _SHORTEST_USED = 6
 _SHORTEST_HALF = 12
 _SHORTEST_WORD = 4
 """Values in use of 4 and 5 characters are redacted where they stand alone, in texts only: never inside a number."""
+_WORD = re.compile(r"[A-Za-z]+(?:[-_ ][A-Za-z]+)*|[0-9]{1,11}")
+_LONGEST_WORD = 19
+"""Values like words and plain numbers may be what a text is about: in answers and prompts they stay. Such a value is
+hidden in messages and wherever settings are written."""
 _PLACEHOLDERS = frozenset("none null empty dummy test token fake local key ollama true false".split())
 """Keys that users give to servers without one; they are words of ordinary texts."""
 _SECRET_VARIABLE = re.compile(r"(key|token|secret|password|passwd|credential|auth)s?$", re.IGNORECASE)
@@ -107,21 +111,31 @@ def redact(text: str) -> str:
     return _JSON_PAIR.sub(rf"\1{HIDDEN}", _PAIR.sub(rf"\1={HIDDEN}", text))
 
 
+def is_ordinary(value: str) -> bool:
+    """Whether a value in use could be a word or number of any text: `kitchen`, `brave-lantern`, `7654321`."""
+    return len(value) <= _LONGEST_WORD and _WORD.fullmatch(value) is not None
+
+
 def redact_used(text: str) -> str:
-    """Only without the values that this process uses: for answers of models, where `token=x` may be part of a text."""
-    return _without_short(_without(text, _used))
+    """Only without the values that this process uses: for answers of models, where `token=x` may be part of a text.
+    Ordinary words stay, since an answer without them would be graded as another."""
+    return _without_short(_without(text, _telling(_used)), ordinary=False)
 
 
 def redact_bytes(data: bytes) -> bytes:
     """As `redact_used`, for a reply as it arrived: servers may quote a request, with its key."""
-    for value in sorted(_used, key=len, reverse=True):
+    for value in sorted(_telling(_used), key=len, reverse=True):
         data = data.replace(value.encode(), HIDDEN.encode())
     return data
 
 
 def holds_used(data: bytes) -> bool:
     """Whether a value in use is in the bytes, perhaps as a part of another word or number."""
-    return any(value.encode() in data for value in (*_used, *_short))
+    return any(value.encode() in data for value in _telling(_used | _short))
+
+
+def _telling(values: set[str]) -> set[str]:
+    return {value for value in values if not is_ordinary(value)}
 
 
 def redact_values(value: Any) -> Any:
@@ -147,8 +161,8 @@ def _without(text: str, values: set[str]) -> str:
     return text
 
 
-def _without_short(text: str) -> str:
-    for value in _short:
+def _without_short(text: str, *, ordinary: bool = True) -> str:
+    for value in _short if ordinary else _telling(_short):
         if value in text:
             text = re.sub(rf"(?<![A-Za-z0-9]){re.escape(value)}(?![A-Za-z0-9])", HIDDEN, text)
     return text

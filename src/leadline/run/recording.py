@@ -296,7 +296,10 @@ def _scorers_of(
         (list(r.scores) for r in records if r.cell.task == title and r.scores), []
     )
     names = [*first, *(() if only and first else own)]
-    return list({registry.scorer_title(name): name for name in reversed(names)}.values())[::-1]
+    by_title: dict[str, str] = {}
+    for name in names:
+        by_title.setdefault(registry.scorer_title(name), name)
+    return list(by_title.values())
 
 
 def _with_scorers(manifest: Manifest, names: Mapping[str, Sequence[str]], *, set_by_user: bool) -> Manifest:

@@ -29,7 +29,7 @@ import msgspec
 from leadline.core.errors import OtherRunError, StoreError, UnreadableRecord
 from leadline.core.files import open_inside
 from leadline.core.records import Record
-from leadline.core.secrets import holds_used, redact_values
+from leadline.core.secrets import holds_used, redact_used, redact_values
 from leadline.core.types import Cell
 from leadline.store.files import LOCK, AppendFile, Lock, remove_drafts, replace_file
 from leadline.store.manifest import MANIFEST, Manifest, now, read_manifest, refuse_other_run
@@ -202,11 +202,11 @@ class RunWriter:
         self.recorded.add(record.cell.key)
 
     def keep_prompt(self, cell: Cell, prompt: str) -> None:
-        """Writes the prompt to a file named by the cell."""
+        """Writes the prompt to a file named by the cell, without keys in use that its haystack may hold."""
         path = self.folder / PROMPTS / f"{slug(cell.key)}.txt"
         try:
             path.parent.mkdir(exist_ok=True)
-            path.write_bytes(prompt.encode("utf-8", "surrogatepass"))
+            path.write_bytes(redact_used(prompt).encode("utf-8", "surrogatepass"))
         except OSError as error:
             raise StoreError(f"cannot keep the prompt: {error.strerror}", where=str(path)) from None
 

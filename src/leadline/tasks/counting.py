@@ -21,7 +21,7 @@ from leadline.core.drafts import Composer, Draft, DraftQuestion, PieceBank, Segm
 from leadline.core.errors import UsageError
 from leadline.core.seeds import Split, bulk_rng, digest_text, rng, seed_of
 from leadline.core.types import Cell, Reading
-from leadline.tasks.placement import mix_around_depth, pick_sizes
+from leadline.tasks.placement import mix_around_depth, mix_between_guards, pick_sizes
 from leadline.tasks.wording import SCORERS, PromptPart, WordedTask, answer_allowance, answer_forms, demonstration_part
 from leadline.tasks.words import Vocabulary, demonstration_words, english_count, list_words
 
@@ -189,14 +189,17 @@ class ZipfText:
         """A shuffled segment. The filling is inserted last, so that one word more or less does not move the others."""
         draw = bulk_rng(self.seed, "order", segment, again)
         asked = slice(1, self.top + 1)
-        others = np.concatenate(
-            [np.repeat(pieces[:1], times[0]), np.repeat(pieces[self.top + 1 :], times[self.top + 1 :])]
-        )
-        order = mix_around_depth(np.repeat(pieces[asked], times[asked]), others, self.depth, self.spread, draw)
+        special = np.repeat(pieces[asked], times[asked])
+        noise = np.repeat(pieces[:1], times[0])
+        others = np.repeat(pieces[self.top + 1 :], times[self.top + 1 :])
+        if self.depth is None:
+            order = mix_around_depth(special, np.concatenate([noise, others]), None, self.spread, draw)
+        else:
+            order = mix_between_guards(special, others, noise, self.top, self.depth, self.spread, draw)
         order = np.insert(order, draw.integers(0, len(order) + 1, len(further)), further)
         if segment == 0:
             first = int(np.flatnonzero(order == NOISE)[0])
-            order[first] = order[0]
+            order[1 : first + 1] = order[:first].copy()
             order[0] = BARE_NOISE
         return order
 
@@ -392,13 +395,11 @@ class WordList:
         self, common: Indices, filling: _ListFilling, used: _Used, times: int, draw: np.random.Generator
     ) -> Indices:
         """The pieces of a segment: number, word, number, word ..."""
-        listed = mix_around_depth(
-            np.repeat(common, times),
-            np.repeat(used.others[: filling.whole], self.seldom),
-            self.depth,
-            self.spread,
-            draw,
-        )
+        special, others = np.repeat(common, times), np.repeat(used.others[: filling.whole], self.seldom)
+        if self.depth is None:
+            listed = mix_around_depth(special, others, None, self.spread, draw)
+        else:
+            listed = mix_between_guards(special, others, others[:0], self.common, self.depth, self.spread, draw)
         listed = np.concatenate([listed, used.others[filling.whole :][filling.chosen]])
         pieces = np.empty(2 * len(listed) + filling.pads, np.int64)
         pieces[0 : 2 * len(listed) : 2] = used.entries + np.arange(len(listed))
@@ -510,11 +511,12 @@ def _question(cell: Cell, text: str, prefix: str, count: int, allowance: int, sh
 class CommonWords(Counting):
     """Name the most common words of a numbered list.
 
-    Depth is the middle of the band that holds the common words; the band widens if they do not fit. With
+    Depth is the middle of the band that holds the common words; the band widens if they do not fit, and other words
+    stand at both ends of the list. With
     placement=anywhere they are spread over the whole list, as in the paper.
     """
 
-    version: ClassVar[str] = "3"
+    version: ClassVar[str] = "4"
 
     num_cw: int = Field(10, ge=1, le=30, description="number of common words, all of which are asked for")
     freq_cw: int = Field(0, ge=0, description="occurrences of a common word; 0 chooses 30, or 6 below 4096 tokens")
@@ -591,10 +593,11 @@ class FrequentWords(Counting):
     """Name the most frequent words of a coded text.
 
     Frequencies fall off as a power of the rank. Depth is the middle of the band that holds the words asked for; the
-    band widens if they do not fit. With placement=anywhere they are spread over the whole text, as in the paper.
+    band widens if they do not fit, and other words stand at both ends of the text. With placement=anywhere they are
+    spread over the whole text, as in the paper.
     """
 
-    version: ClassVar[str] = "3"
+    version: ClassVar[str] = "4"
 
     alpha: float = Field(2.0, gt=1, le=8, description="how steeply frequencies fall off with rank")
     letters: int = Field(6, ge=4, le=16, description="letters of a coded word")
@@ -622,8 +625,9 @@ class FrequentWords(Counting):
         longest = lengths[-1]
         # RULER's vocabulary, without the ranks that would occur less than once.
         ranks = min(self.vocabulary or (longest - 50) // 50, int((longest / zeta(self.alpha)) ** (1 / self.alpha)) + 1)
+        others = 1 if depth is None else self.top  # as many as are asked for, to stand at both ends
         return ZipfText(
-            ranks=max(ranks, self.top + 2),
+            ranks=max(ranks, self.top + 1 + others),
             alpha=self.alpha,
             letters=self.letters,
             top=self.top,

@@ -162,7 +162,7 @@ class KeyedNeedles(NeedleTask, RetrievalTask):
     needles are placed at random.
     """
 
-    version: ClassVar[str] = "4"
+    version: ClassVar[str] = "5"
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
 
     key_kind: ValueKind = Field("words", description="keys are words, numbers or uuids")

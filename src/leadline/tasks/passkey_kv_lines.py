@@ -118,7 +118,7 @@ class _PlantedLine:
 class LineRetrieval(RetrievalTask):
     """Find the content of one line among many of the same form."""
 
-    version: ClassVar[str] = "4"
+    version: ClassVar[str] = "5"
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "retrieval"
 
@@ -132,7 +132,7 @@ class LineRetrieval(RetrievalTask):
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
         taken: set[str] = set()
         lines = [self._line(cell, seed, taken) for cell in cells]
-        before, after = guard_places(cells, seed)
+        before, after = guard_places(cells, seed, tokens=len(lines[0].fact.text) // 2)
         draw = rng(seed, "guards", "lines", *cells[0].coordinates)
         first, last = (
             [self._guard(f"{cells[0].key}#{end}{n}", *place, draw, taken) for n, place in enumerate(places)]

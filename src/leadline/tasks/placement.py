@@ -40,7 +40,12 @@ def spread_depths(depth: float | None, spread: float, count: int, draw: random.R
     return [low + spread * (number + draw.random()) / count for number in range(count)]
 
 
-MOST_GUARDS = 3
+MOST_GUARDS = 20
+LEAST_GUARDS = 3
+GUARDED_SHARE = 16
+"""The guards of one end are up to MOST_GUARDS and take up to a sixteenth of a document. In a short one they are up to
+LEAST_GUARDS, or one where not even these would leave room for what is asked for."""
+SENTENCE_TOKENS = 24
 
 
 def balanced_rank(cell: Cell, seed: int, ranks: int) -> int:
@@ -57,15 +62,34 @@ def depths_on_both_sides(asked: Sequence[float], before: int, count: int, draw: 
     return [low * draw.random() if number < before else high + (1 - high) * draw.random() for number in range(count)]
 
 
-def guard_places(cells: Sequence[Cell], seed: int) -> tuple[list[tuple[float, int]], list[tuple[float, int]]]:
-    """Depth and length of some distractors at both ends of a document with several facts, or of a list: before its
-    first fact, and after the last one of each length. Without them a fact at depth 0 is the first of its form."""
+def most_guards(room: int, tokens: int) -> int:
+    """Up to how many guards of about `tokens` tokens stand at one end of `room` tokens."""
+    return max(min(MOST_GUARDS, room // (GUARDED_SHARE * tokens)), min(LEAST_GUARDS, room // (6 * tokens)), 1)
+
+
+def guard_places(
+    cells: Sequence[Cell], seed: int, tokens: int = SENTENCE_TOKENS
+) -> tuple[list[tuple[float, int]], list[tuple[float, int]]]:
+    """Depth and length of some distractors of about `tokens` tokens at both ends of a document with several facts, or
+    of a list: before its first fact, and after the last one of each length. Without them a fact at depth 0 is the first
+    of its form. Each number of them is equally likely, so that the second, third ... is as rarely asked for."""
     if any(cell.depth is None for cell in cells):
         return [], []
-    draw = rng(seed, "guards", *cells[0].coordinates)
     lengths = sorted({cell.length for cell in cells})
-    after = [(1.0, length) for length in lengths for _ in range(draw.randint(1, MOST_GUARDS))]
-    return [(0.0, lengths[0])] * draw.randint(1, MOST_GUARDS), after
+    after: list[tuple[float, int]] = []
+    for shorter, length in zip([0, *lengths[:-1]], lengths, strict=True):
+        after += [(1.0, length)] * _guard_count(cells, seed, most_guards(length - shorter, tokens), f"after {length}")
+    return [(0.0, lengths[0])] * _guard_count(cells, seed, most_guards(lengths[0], tokens), "before"), after
+
+
+def _guard_count(cells: Sequence[Cell], seed: int, most: int, end: str) -> int:
+    """From 1 to `most`: in turn over the samples, each of which has its own document, otherwise at random."""
+    cell = cells[0]
+    if len({other.sample for other in cells}) > 1:
+        return rng(seed, "guards", end, *cell.coordinates).randint(1, most)
+    start = rng(seed, "guards", end, cell.task_family, cell.length, cell.depth).randrange(most)
+    turn = cell.sample + (cell.sample // most if end != "before" else 0)
+    return 1 + (start + turn) % most
 
 
 def mix_around_depth(
@@ -85,6 +109,27 @@ def mix_around_depth(
     order[band] = draw.permutation(special)
     order[free] = draw.permutation(others)
     return order
+
+
+def mix_between_guards(
+    special: Indices,
+    others: Indices,
+    noise: Indices,
+    asked: int,
+    depth: float,
+    spread: float,
+    draw: np.random.Generator,
+) -> Indices:
+    """Mixed around a depth, between others at both ends: `asked` to twice as many different ones, or as many as there
+    are, so that neither the first nor the last items are the special ones."""
+    kinds, times = np.unique(others, return_counts=True)
+    ends = []
+    for _ in range(2):
+        guards = draw.permutation(np.flatnonzero(times))[: int(draw.integers(asked, 2 * asked + 1))]
+        times[guards] -= 1
+        ends.append(kinds[guards])
+    between = mix_around_depth(special, np.concatenate([noise, np.repeat(kinds, times)]), depth, spread, draw)
+    return np.concatenate([ends[0], between, ends[1]])
 
 
 CHOSEN = 12

@@ -25,7 +25,7 @@ from pydantic import Field
 from leadline.core.drafts import Draft, DraftQuestion, Fact, PieceBank
 from leadline.core.seeds import Split, digest, of_split, rng, seed_of
 from leadline.core.types import Cell, Reading
-from leadline.tasks.placement import fact_depths
+from leadline.tasks.placement import fact_depths, guard_places
 from leadline.tasks.qa import ask, parts_of
 from leadline.tasks.question_files import DocumentPile
 from leadline.tasks.wording import PromptPart, RetrievalTask
@@ -244,6 +244,7 @@ def write(kind: EntityKind, subject: str, relations: Mapping[str, str], draw: ra
 CHARACTERS_PER_TOKEN = 6.2
 """An upper bound over all tokenizers, so that a world is always large enough."""
 CHARACTERS_PER_DOCUMENT = 240
+DOCUMENT_TOKENS = 80
 SMALLEST_WORLD = 512
 
 
@@ -254,7 +255,7 @@ class Fiction(RetrievalTask):
     random order, spread evenly over a band of width `spread` around the depth.
     """
 
-    version: ClassVar[str] = "4"
+    version: ClassVar[str] = "5"
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "question answering"
 
@@ -271,6 +272,7 @@ class Fiction(RetrievalTask):
         taken: set[str] = set()
         stories = [self._story(cell, around, seed, taken) for cell in cells]
         answers = tuple(story.answer for story in stories)
+        before, after = self._guards(cells, around, seed, taken)
         cluster = self.cluster(cells)
         return self.new_draft(
             cells,
@@ -281,9 +283,26 @@ class Fiction(RetrievalTask):
                 seed_of(seed, "fiction", *cluster.coordinates),
                 prefix_stable=True,
             ),
-            facts=(fact for story in stories for fact in (*story.gold, *story.namesakes)),
+            facts=(*before, *(fact for story in stories for fact in (*story.gold, *story.namesakes)), *after),
             questions=(story.ask(self, answers) for story in stories),
         )
+
+    def _guards(
+        self, cells: Sequence[Cell], around: World, seed: int, taken: set[str]
+    ) -> tuple[tuple[Fact, ...], tuple[Fact, ...]]:
+        """Documents at both ends of the pile, so that none that is asked about is its first or last."""
+        draw = rng(seed, "guards", "fiction", *cells[0].coordinates)
+
+        def written(end: str, places: Sequence[tuple[float, int]]) -> tuple[Fact, ...]:
+            facts = []
+            for number, (depth, length) in enumerate(places):
+                kind = draw.choice(KINDS)
+                text = around.document(kind, around.invent(kind, draw, taken), draw)
+                facts.append(Fact(f"{cells[0].key}#{end}{number}", text, depth, length))
+            return tuple(facts)
+
+        before, after = guard_places(cells, seed, DOCUMENT_TOKENS)
+        return written("before", before), written("after", after)
 
     def _story(self, cell: Cell, around: World, seed: int, taken: set[str]) -> _Story:
         draw = rng(seed, "fiction", *cell.coordinates)

@@ -435,3 +435,26 @@ def test_files_of_other_benchmarks_are_recognised_by_the_fields_of_their_first_l
     (tmp_path / "niah.jsonl").write_text(json.dumps({"pred": "7", "outputs": ["7"]}) + "\n")
     assert recognise([tmp_path / "niah.jsonl"]) is None
     assert recognise([tmp_path / "absent.jsonl"]) is None
+
+
+@pytest.mark.parametrize(
+    ("task", "answer", "reference", "score"),
+    [
+        ("qa6", "Yes.", "yes", 1.0), ("qa6", "No, she is in the office.", "no", 1.0), ("qa6", "yes and no", "no", 0.0),
+        ("qa7", "None", "none", 1.0), ("qa7", "none", "one", 0.0), ("qa7", "Two objects.", "two", 1.0),
+        ("qa8", "The milk and the football", "football,milk", 1.0), ("qa8", "milk", "football,milk", 0.0),
+        ("qa8", "nothing", "nothing", 1.0), ("qa10", "maybe", "maybe", 1.0), ("qa14", "the cinema", "cinema", 1.0),
+        ("qa15", "She is afraid of wolf", "wolf", 1.0), ("qa16", "green or gray", "gray", 0.0),
+        ("qa19", "n,e", "n,e", 1.0), ("qa19", "n,e", "e,n", 0.0), ("qa20", "thirsty", "thirsty", 1.0),
+    ],
+)  # fmt: skip
+def test_answers_of_the_other_tasks_of_babilong_are_graded(
+    task: str, answer: str, reference: str, score: float
+) -> None:
+    """The rule of `compare_answers` (booydar/babilong): whole words where a label is a part of another, as in qa7, and
+    all of several things, as in qa8."""
+    assert longbench.babilong(task, answer, reference, "Where is Julius?") == score
+
+
+def test_every_task_of_babi_has_labels() -> None:
+    assert set(longbench.BABILONG_LABELS) == {f"qa{number}" for number in range(1, 21)}

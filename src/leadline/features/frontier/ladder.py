@@ -20,7 +20,7 @@ from leadline.core.drafts import Draft, DraftQuestion, Fact, PieceBank, SegmentS
 from leadline.core.errors import UsageError
 from leadline.core.seeds import Split, bulk_rng, digest_text, of_split, rng, seed_of
 from leadline.core.types import Cell, Reading
-from leadline.tasks.placement import PAD, SPARE, fact_depths, fill_lines
+from leadline.tasks.placement import PAD, SPARE, fact_depths, fill_lines, guard_places
 from leadline.tasks.wording import PromptPart, WordedTask, question_part
 
 if TYPE_CHECKING:
@@ -32,12 +32,14 @@ SCORERS = ("ladder", "ladder.strict")
 ANSWER = "Answer: {answer}"
 SOLVED_WRONG, OTHER_QUESTION = "found, solved wrong", "another question"
 
-KEPT_KEYS = 512
+KEPT_KEYS = 2048
+MOST_ASKED = 512
 KEYS = 1 << 17
 NUMBERS = (*range(11, 100), *range(101, 1000, 3), *range(1003, 10_000, 19))
 """Of several sizes, so that lines differ in tokens in every tokenizer."""
 KINDS = ("Largest", "Smallest")
 NUMBERS_ASKED = 6
+LINE_TOKENS = 28
 
 INSTRUCTION = (
     "Below are numbered questions, one on each line: which of some numbers is the largest, or the smallest? Keep them "
@@ -55,7 +57,7 @@ TEXTS: dict[Step, str] = {
 class Ladder(WordedTask):
     """Copy a question out of many, copy and solve it, solve it at once, or solve it when it is given."""
 
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "steps"
 
@@ -82,11 +84,18 @@ class Ladder(WordedTask):
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
         cluster = self.cluster(cells)
         pile = QuestionPile(max(c.length for c in cells), seed_of(seed, "pile", *cluster.coordinates), self.split)
-        planted = [self._plant(cell, key, seed) for cell, key in zip(cells, pile.kept_keys(len(cells)), strict=True)]
+        before, after = guard_places(cells, seed, LINE_TOKENS)
+        keys = iter(pile.kept_keys(len(cells) + len(before) + len(after), asked=len(cells)))
+        planted = [self._plant(cell, next(keys), seed) for cell in cells]
+        draw = rng(seed, "ladder guards", *cells[0].coordinates)
+        first, last = (
+            [_guard(f"{cells[0].key}#{end}{n}", next(keys), *place, draw) for n, place in enumerate(places)]
+            for end, places in (("before", before), ("after", after))
+        )
         return self.new_draft(
             cells,
             filler=pile,
-            facts=(one.fact for one in planted),
+            facts=(*first, *(one.fact for one in planted), *last),
             questions=(self._ask(one, planted) for one in planted),
             shared_end=True,
         )
@@ -95,7 +104,7 @@ class Ladder(WordedTask):
         draw = rng(seed, "ladder", *cell.coordinates)
         solved = _draw_question(draw)
         [depth] = fact_depths(cell, 0.0, 1, draw)
-        return _Planted(cell, key, solved, Fact(f"{cell.key}#0", f"Question {key}: {solved.text}", depth, cell.length))
+        return _Planted(cell, key, solved, _line(f"{cell.key}#0", key, solved, depth, cell.length))
 
     def _ask(self, one: _Planted, planted: Sequence[_Planted]) -> DraftQuestion:
         step, solved = self.steps[one.cell.sample % len(self.steps)], one.solved
@@ -130,6 +139,15 @@ class _Planted:
     key: str
     solved: _SolvedQuestion
     fact: Fact
+
+
+def _line(fact_id: str, key: str, solved: _SolvedQuestion, depth: float, length: int) -> Fact:
+    return Fact(fact_id, f"Question {key}: {solved.text}", depth, length)
+
+
+def _guard(fact_id: str, key: str, depth: float, length: int, draw: random.Random) -> Fact:
+    """A question at an end of the pile, so that none that is asked for is its first or last."""
+    return _line(fact_id, key, _draw_question(draw), depth, length)
 
 
 def _draw_question(draw: random.Random) -> _SolvedQuestion:
@@ -194,11 +212,11 @@ class QuestionPile:
     def bank(self) -> PieceBank:
         return self._bank.bank
 
-    def kept_keys(self, count: int) -> list[str]:
-        """Keys for planted questions, which no other line has."""
-        if count > KEPT_KEYS:
+    def kept_keys(self, count: int, *, asked: int) -> list[str]:
+        """Keys for planted questions, which no other line has. `asked` of them are asked for."""
+        if asked > MOST_ASKED or count > KEPT_KEYS:
             raise UsageError(
-                f"one pile answers at most {KEPT_KEYS} questions, not {count}",
+                f"one pile answers at most {MOST_ASKED} questions, not {asked}",
                 where="ladder",
                 fix="ask fewer samples of a document (per_document), at fewer depths",
             )

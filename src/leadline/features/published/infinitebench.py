@@ -151,7 +151,7 @@ LOWEST, HIGHEST = 1000, 9000
 class MathFind(Synthetic):
     """Find the largest, second or third largest number of a list. Depth is where the numbers above all others are."""
 
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
     dataset: ClassVar[str] = "math_find"
 
     rank: Rank = Field("largest", description="which number is asked for")
@@ -176,7 +176,7 @@ class MathFind(Synthetic):
                 Fact(f"{cell.key}#{end}{n}", f"{draw.randrange(LOWEST, HIGHEST)},", depth, length)
                 for n, (depth, length) in enumerate(places)
             )
-            for end, places in zip(("before", "after"), guard_places(cells, seed), strict=True)
+            for end, places in zip(("before", "after"), guard_places(cells, seed, tokens=4), strict=True)
         )
         numbers = _bank("numbers", tuple(f" {number}," for number in range(LOWEST, HIGHEST)))
         return self._ask(

@@ -233,7 +233,8 @@ class DocumentSearch:
                 self.segments.append(SegmentSize(tokens, self.composed[tokens] - 1))
                 return True
             self.assembly.restore(state)
-            if self.composer and isinstance(self.composer, Filler) and (off is None or abs(off) > FEW):
+            few = FEW + 2 * len(facts)  # each fact has two joints of its own
+            if self.composer and isinstance(self.composer, Filler) and (off is None or abs(off) > few):
                 return False  # the tokenizer joins what the bank counts apart: cutting is more reliable
             if off is not None and tokens >= off:
                 # Joints took or gave tokens: the cut piece makes up for it. Many, if the bank counts too much.
