@@ -76,7 +76,7 @@ test-slow: setup
 
 test-real: setup
 	@$(INSTALL) --no-build-isolation -e ".[ray]"
-	@OMP_NUM_THREADS=$$(getconf _NPROCESSORS_ONLN) $(BIN)/pytest -m real
+	@OMP_NUM_THREADS=$$(( ($$(getconf _NPROCESSORS_ONLN) + 1) / 2 )) $(BIN)/pytest -m real -n 2 --dist loadfile
 
 coverage: setup
 	@$(BIN)/pytest -m "not real" -n auto --cov --cov-report=term:skip-covered --cov-report=xml

@@ -27,6 +27,32 @@ def test_attempts_are_used_up_by_failures_and_not_by_a_rate_limit() -> None:
     assert [wait is None for wait in waits] == [False] * 5 + [True]
 
 
+def test_waits_double_to_a_longest_one_and_are_drawn_from_its_upper_half() -> None:
+    """Drawn, so that requests that failed together do not come back together."""
+
+    def waits() -> list[float]:
+        attempts = Attempts(Backoff(12, timeout=60, rate_limit_wait=60))
+        return [wait.seconds for _ in range(10) if (wait := attempts.wait_after([BUSY]))]
+
+    longest = [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0, 30.0]
+    drawn = [waits() for _ in range(100)]
+    for number, most in enumerate(longest):
+        column = [row[number] for row in drawn]
+        assert most / 2 <= min(column) < 0.6 * most, number
+        assert 0.9 * most < max(column) <= most, number
+
+
+@pytest.mark.parametrize(("named", "extra"), [(0.5, 0.15), (2.0, 0.3), (60.0, 1.0)])
+def test_a_time_that_the_server_names_is_never_cut_and_drawn_out_a_little(named: float, extra: float) -> None:
+    limited = Failure("rate_limited", "later", transient=True, status=429, retry_after=named)
+    wait = Attempts(Backoff(3, timeout=60, rate_limit_wait=900)).wait_after([limited])
+    assert wait is not None
+    assert wait.is_named
+    slept = [wait.drawn_out() for _ in range(200)]
+    assert named <= min(slept) < named + 0.2 * extra
+    assert named + 0.8 * extra < max(slept) <= named + extra
+
+
 def test_without_patience_a_rate_limit_uses_up_attempts() -> None:
     policy = Backoff(2, timeout=60, rate_limit_wait=0)
     policy.note([LIMITED])

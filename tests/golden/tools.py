@@ -37,21 +37,27 @@ VOLATILE = frozenset({"created", "ended", "figures", "folder", "run", "seconds",
 # --- comparing ----------------------------------------------------------------------------------
 
 
-def check(name: str, key: str, found: Any, *, tolerance: float = 1e-8) -> None:
-    """`found` is what `expected/NAME.json` has under `key`; with LEADLINE_BLESS=1 it is stored there."""
+def check(name: str, key: str, found: Any, *, tolerance: float = 1e-8, ending: tuple[str, ...] = ()) -> None:
+    """`found` is what `expected/NAME.json` has under `key`; with LEADLINE_BLESS=1 it is stored there. With `ending`, it
+    is the part of it whose keys end so."""
     path = EXPECTED / f"{name}.json"
     stored: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     made = json.loads(json.dumps(found, allow_nan=False))
     if BLESS:
         assert "PYTEST_XDIST_WORKER" not in os.environ, "bless without -n: several processes would write one file"
-        stored[key] = made
+        stored[key] = {**_without(stored.get(key, {}), ending), **made} if ending else made
         EXPECTED.mkdir(exist_ok=True)
         path.write_text(json.dumps(stored, indent=1, sort_keys=True, ensure_ascii=True) + "\n")
         return
     assert key in stored, f"{path.name} has nothing under {key!r}; LEADLINE_BLESS=1 stores it"
-    differences = list(_differences(stored[key], made, tolerance))
+    expected = {k: v for k, v in stored[key].items() if k.endswith(ending)} if ending else stored[key]
+    differences = list(_differences(expected, made, tolerance))
     shown = "\n".join(differences[:20])
     assert not differences, f"{len(differences)} values of {key!r} differ from {path.name}:\n{shown}"
+
+
+def _without(values: Mapping[str, Any], ending: tuple[str, ...]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if not key.endswith(ending)}
 
 
 def check_names(name: str, found: Sequence[str]) -> None:

@@ -109,6 +109,7 @@ def test_shared_documents_are_tested_by_sign_flips() -> None:
     assert made.overall.estimate.n_clusters == 64
 
 
+@pytest.mark.slow
 def test_the_interval_of_a_difference_covers_it() -> None:
     rng = RNG(5)
     held = []
@@ -384,6 +385,7 @@ def unequal_pair(rng: np.random.Generator, lost: float, gained: float) -> tuple[
     return first, replace(first, value=after)
 
 
+@pytest.mark.slow
 def test_the_test_is_about_the_mean_that_is_reported() -> None:
     """Prompt by prompt the candidate lost many; cell by cell it gained. Verdict and interval say one thing."""
     rng = np.random.default_rng(0)
@@ -496,8 +498,18 @@ def test_degrees_of_freedom_come_from_the_documents_that_carry_the_variance() ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("documents", [[12, 3, 3, 3], [25, 5, 5, 3], [5, 5, 5, 5], [3, 3, 12, 12]], ids=str)
-@pytest.mark.parametrize("noisy", [[0, 1, 2, 3], [1, 2, 3], [3]], ids=str)
+@pytest.mark.parametrize(
+    ("documents", "noisy"),
+    [
+        ([12, 3, 3, 3], [0, 1, 2, 3]),
+        ([12, 3, 3, 3], [1, 2, 3]),
+        ([12, 3, 3, 3], [3]),
+        ([25, 5, 5, 3], [3]),
+        ([5, 5, 5, 5], [1, 2, 3]),
+        ([3, 3, 12, 12], [0, 1, 2, 3]),
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("nested", [True, False], ids=["nested", "own documents"])
 def test_differences_of_equal_models_cover_zero_with_unequal_documents(
     documents: list[int], noisy: list[int], nested: bool

@@ -19,7 +19,7 @@ def sentence(made: Diagnosis) -> str:
     return format_finding(made.findings[0], made)
 
 
-@pytest.mark.quick_cases(3)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("kind", ARCHETYPES)
 def test_an_archetype_is_named_right(kind: Archetype) -> None:
     rng = RNG(ARCHETYPES.index(kind))
@@ -159,6 +159,7 @@ def test_a_map_of_no_known_shape_says_where_it_is_lowest(name: str, said: str) -
     assert sentence(diagnose(planted(OTHER_MAPS[name], 5, RNG(3)), permutations=100)).startswith(said)
 
 
+@pytest.mark.slow
 def test_a_decay_to_a_floor_is_seldom_called_a_cliff() -> None:
     rng = RNG(8)
     called = []
@@ -203,6 +204,7 @@ def odd_maps(depths: int, rng: np.random.Generator) -> dict[str, tuple[np.ndarra
     }
 
 
+@pytest.mark.slow
 def test_a_hole_is_no_cliff_and_a_slope_over_depth_no_window() -> None:
     """At the default design: five depths, three samples."""
     rng = RNG(21)

@@ -244,6 +244,7 @@ def test_worlds(stories: list[Asked]) -> None:
     assert_at_chance(compared(questions, chance, readers))
 
 
+@pytest.mark.slow
 def test_the_giver_is_one_of_several_and_every_number_is_equally_likely(stories: list[Asked]) -> None:
     for one in stories:
         if one.operation == "giver":

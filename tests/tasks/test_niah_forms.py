@@ -119,7 +119,7 @@ def test_the_overlap_is_on_the_record(match: str, least: float, most: float) -> 
         assert probe.question.labels["match"] == match
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("options", FORMS, ids=named)
 def test_every_form_is_as_long_as_asked_in_every_kind_of_tokenizer(options: dict[str, Any]) -> None:
     made: list[tuple[Tokenizer, int]] = [(toy_tokenizer(f), 2) for f in FAMILIES]

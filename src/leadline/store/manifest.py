@@ -11,6 +11,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -61,13 +62,18 @@ def now() -> str:
 
 
 def installed(names: Sequence[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for name in names:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
+    """Versions of those packages that are installed."""
+    versions = {name: _version_of(name) for name in names}
+    return {name: number for name, number in versions.items() if number is not None}
+
+
+@cache
+def _version_of(name: str) -> str | None:
+    """Read once: a process keeps the packages it has imported."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
 
 
 def command_line(argv: Sequence[str]) -> str:

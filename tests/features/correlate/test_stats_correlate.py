@@ -78,6 +78,7 @@ def test_every_method_comes_with_an_interval_from_the_same_resamples() -> None:
     assert made["skipped spearman"].interval.half_width >= made["spearman"].interval.half_width - 0.1
 
 
+@pytest.mark.slow
 def test_the_bootstrap_interval_covers_the_planted_correlation() -> None:
     truth = 6 / np.pi * np.arcsin(0.75 / 2)  # Spearman's of a normal pair
     held = 0
@@ -108,6 +109,7 @@ def test_a_few_models_in_one_order_are_not_certain(n: int) -> None:
     assert found["spearman"].interval.low < (0.3 if n <= 5 else 0.95)
 
 
+@pytest.mark.slow
 def test_intervals_of_few_models_cover_the_planted_correlation() -> None:
     """Heavy-tailed scores with a shared part, six models: nothing of the normal pair that theory assumes."""
     rng = np.random.default_rng(2)

@@ -71,6 +71,7 @@ def test_the_naive_interval_of_every_judge_misses_the_human_mean(summhay: Summha
     assert [name for name, found in naive.items() if found.interval.holds(truth)] == []
 
 
+@pytest.mark.slow
 def test_twenty_labelled_summaries_cure_it(summhay: Summhay) -> None:
     truth, draw = float(np.mean(summhay.human)), np.random.default_rng(2)
     names = sorted(set(summhay.summaries))
