@@ -69,17 +69,17 @@ types: setup
 	@$(BIN)/mypy
 
 test: lint types
-	@$(BIN)/pytest -m "not real and not slow" -n auto
+	@$(BIN)/pytest -m "not real and not slow" -n auto --dist worksteal
 
 test-slow: setup
-	@$(BIN)/pytest -m "slow and not real" -n auto
+	@$(BIN)/pytest -m "slow and not real" -n auto --dist worksteal
 
 test-real: setup
 	@$(INSTALL) --no-build-isolation -e ".[ray]"
 	@OMP_NUM_THREADS=$$(( ($$(getconf _NPROCESSORS_ONLN) + 1) / 2 )) $(BIN)/pytest -m real -n 2 --dist loadfile
 
 coverage: setup
-	@$(BIN)/pytest -m "not real" -n auto --cov --cov-report=term:skip-covered --cov-report=xml
+	@$(BIN)/pytest -m "not real" -n auto --dist worksteal --cov --cov-report=term:skip-covered --cov-report=xml
 
 docs: $(DOCS)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict

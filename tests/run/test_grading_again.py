@@ -115,8 +115,9 @@ def assert_graded_again_alike(name: str, options: dict[str, object], folder: Pat
     recorder, graded = Recorder("", "fresh"), 0
     for document in documents_of(name, options, folder):
         for probe in document.probes:
+            completions = list(answers_to(document, probe))
             for scorers in scorers_for(probe.question) if every_scorer else [probe.question.scorers]:
-                for completion in answers_to(document, probe):
+                for completion in completions:
                     record = recorded(document, probe, completion, scorers)
                     assert recorder.regraded(record) == record
                     graded += 1
@@ -133,7 +134,9 @@ def test_grading_a_record_again_changes_nothing(name: str, tmp_path: Path) -> No
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("name", TASKS)
 def test_no_option_and_no_scorer_changes_a_record_that_is_graded_again(name: str, preset: str, tmp_path: Path) -> None:
-    assert_graded_again_alike(name, PRESETS[preset], tmp_path, every_scorer=True)
+    """Every scorer with and without an answer in the document; the other presets change no more than the prompt."""
+    every_scorer = preset in ("default", "nothing there")
+    assert_graded_again_alike(name, PRESETS[preset], tmp_path, every_scorer=every_scorer)
 
 
 def test_nothing_changes_when_a_run_of_absent_answers_is_graded_again(tmp_path: Path) -> None:
