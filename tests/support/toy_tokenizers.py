@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -19,9 +21,13 @@ _LLAMA3 = (
 )
 
 
+_FOLDER = Path(mkdtemp(prefix="leadline-tests-"))
+atexit.register(shutil.rmtree, _FOLDER, ignore_errors=True)
+
+
 def _small(name: str, source: str, ending: str, pieces: int) -> str:
     """A file with a little of a built-in haystack, so that tokenizing it is fast."""
-    path = Path(mkdtemp()) / f"{name}{ending}"
+    path = _FOLDER / f"{name}{ending}"
     path.write_text("".join(open_source(source).filler(seed=0).bank.pieces[:pieces]))
     return str(path)
 
@@ -34,7 +40,8 @@ SMALL_HAYSTACKS = (SMALL_PROSE, SMALL_CODE, f"{SMALL_PROSE}:0.6,{SMALL_CODE}:0.4
 @cache
 def toy_tokenizer(family: str) -> AnyTokenizer:
     """Trained once a process on Python's documentation and saved, so that it is read back as a user's file would be."""
-    path = Path(mkdtemp()) / "tokenizer.json"
+    path = _FOLDER / family / "tokenizer.json"
+    path.parent.mkdir()
     _train(family).save(str(path))
     return open_tokenizer(str(path))
 
