@@ -209,6 +209,8 @@ def _data(name: str, reading: str, lengths: tuple[int, ...], folder: Path) -> di
     if name == "prompts":
         return {"files": {n: str(folder / str(n) / "niah_single_1" / "validation.jsonl") for n in lengths},
                 "answer_tokens": 16}  # fmt: skip
+    if name == "tool_calls":  # the frames of these tests have no template that declares tools
+        return {"declare": "text", "tools": 2, "haystack": str(folder / TEXT)}
     if name in ("qa_1", "qa_2"):
         return {"data": str(folder / f"{name}.json"), "repeat": True}
     if name in ("longbench_dataset", "longbench_pile", "longbench_v2", "infinitebench_dataset"):

@@ -29,3 +29,14 @@ def solve_item(prompt: str) -> str:
 def _below(name: str, taller: list[tuple[str, str]]) -> int:
     """How many people are shorter, by whatever chain."""
     return sum(1 + _below(other, taller) for first, other in taller if first == name)
+
+
+def solve_call(prompt: str) -> dict[str, object]:
+    """The call of the step that is asked for: what the session says about it last."""
+    step = re.findall(r"Now do step (\S+)\. Make", prompt)[0]
+    tools = re.findall(rf"[Ss]tep {re.escape(step)} (?:now )?needs the tool (\w+)\.", prompt)
+    arguments: dict[str, object] = {}
+    said = re.findall(rf"[Ff]or step {re.escape(step)} the (\w+) is (now )?(\S+)\.(?=\s|$)", prompt)
+    for name, _, value in said:
+        arguments[name] = int(value) if value.isdigit() else value
+    return {"name": tools[-1], "arguments": arguments}

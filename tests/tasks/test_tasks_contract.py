@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import json
 import re
 import shutil
 import tempfile
@@ -30,7 +31,7 @@ from leadline.stats.observations import observations
 from leadline.store.runs import read_records
 from leadline.text.chat import completion_frame
 from leadline.text.tokenizers import ByteTokenizer, WhitespaceTokenizer
-from support.agent_readers import solve_item
+from support.agent_readers import solve_call, solve_item
 from support.fiction_reader import read_answer
 from support.fitting import fit
 from support.question_data import hotpot, squad
@@ -45,7 +46,7 @@ def asks_questions(name: str) -> bool:
 TASKS = [name for name in registry.names("tasks") if asks_questions(name)]
 PLACEMENTS = ("depth", "anywhere")
 PLAIN_PROSE = ("qa_1", "qa_2")
-COMPUTED = ("math_calc", "code_run", "aggregate", "ladder", "embed")
+COMPUTED = ("math_calc", "code_run", "aggregate", "ladder", "embed", "tool_calls")
 COUNTED = ("cwe", "fwe", "math_calc", "graphwalks", "aggregate", "copy_words")
 """The answer is worked out from the text that is sent, so there is none without a document."""
 """The answer follows from the text and does not stand in it."""
@@ -477,8 +478,13 @@ def solve(document: Document, probe: Probe) -> None:
     assert probe.question.targets == (solve_item(document.prompt_text(probe)),)
 
 
+def make_call(document: Document, probe: Probe) -> None:
+    assert solve_call(document.prompt_text(probe)) == json.loads(probe.question.targets[0])
+
+
 READERS = {
     "items": solve,
+    "calls": make_call,
     "ladder": climb,
     "worlds": relive,
     "records": count_records,

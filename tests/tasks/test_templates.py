@@ -112,6 +112,14 @@ OWN: dict[str, dict[str, str]] = {
     },
     "mrcr": {"question": "Once more, {ordinal} {kind} on {topic}; begin with {code}"},
     "embed": {"item": "<< {item} >>", "question": "\nDo what is in << >>. {how}", "prefix": " So:"},
+    "tool_calls": {
+        "instruction": "Log: ",
+        "tool": "{step} by {tool};",
+        "tool_changed": "{step} rather by {tool};",
+        "argument": "{step}: {argument} = {value};",
+        "argument_changed": "{step}: now {argument} = {value};",
+        "question": "\nCall {step}.",
+    },
     "kv": {"instruction": "Pairs {{}}:\n", "line": "{key} = {value};", "question": "\n{key}=?", "prefix": "{key}="},
 }
 """Shapes that ours do not have: no line break before the text, white space around prefixes, lines without a stop."""
@@ -195,7 +203,10 @@ def test_a_prompt_says_what_the_file_says(name: str, files: Path) -> None:
     planted = {"needle", "line", "first", "document"} & given.keys()
     assert all(given[part].partition("{")[0] in fact.text for part in planted for fact in document.facts[:1])
     body = document.text[document.body_start_characters :]
-    assert all(target.removeprefix(probe.question.code_word).strip() in body for target in probe.question.targets[:1])
+    targets = probe.question.targets[:1]
+    if name == "tool_calls":  # the target is a call that is put together from the text
+        targets = tuple(map(str, json.loads(targets[0])["arguments"].values()))
+    assert all(target.removeprefix(probe.question.code_word).strip() in body for target in targets)
 
 
 @pytest.mark.parametrize("name", ["niah_single_1", "niah_multikey_2", "niah_multivalue", "vt", "cwe", "fwe"])

@@ -14,7 +14,7 @@ from leadline.core.drafts import Draft, Filler
 from leadline.core.errors import UsageError
 from leadline.core.records import Answer, Completion, Failure, Score
 from leadline.core.seeds import Split, digest, seed_of
-from leadline.core.types import Cell, Cluster, Continuation, Document, Frame, Probe, Question, Reading, TokenNLL
+from leadline.core.types import Cell, Cluster, Continuation, Document, Frame, Probe, Question, Reading, TokenNLL, Tool
 
 if TYPE_CHECKING:
     from leadline.core.types import Ids
@@ -268,6 +268,15 @@ class LogprobModel(Protocol):
         length is one continuation at several cuts; perplexity is a span; a short context is a call with shorter ids.
         The first token of a text has nothing before it and cannot be scored.
         """
+        ...
+
+
+@runtime_checkable
+class DeclaresTools(Protocol):
+    """A model whose chat template declares tools."""
+
+    def tool_frame(self, tools: Sequence[Tool]) -> Frame:
+        """The frame with these tools declared. Raises TokenizerError where its template declares none."""
         ...
 
 

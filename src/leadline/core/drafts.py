@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkab
 import msgspec
 
 from leadline.core.errors import UsageError
-from leadline.core.types import Cell, Mistakes, Question
+from leadline.core.types import Cell, Mistakes, Question, Tool
 
 if TYPE_CHECKING:
     from leadline.core.types import Indices
@@ -166,6 +166,8 @@ class Draft:
     it begins with a user's turn, and every question is the last one."""
     templated: bool = True
     """False sends the text without chat template where the model allows it."""
+    tools: tuple[Tool, ...] = ()
+    """Tools that are declared to the model, through its own chat template; in the text where there is none."""
 
     def with_questions(self, change: Callable[[DraftQuestion], DraftQuestion]) -> Draft:
         """The same document with every question changed."""
@@ -173,7 +175,9 @@ class Draft:
 
     def without_document(self) -> Draft:
         """The same questions without the document, labelled `no_context`."""
-        return replace(self, head="", filler=None, facts=(), questions=tuple(map(_from_memory, self.questions)))
+        return replace(
+            self, head="", filler=None, facts=(), tools=(), questions=tuple(map(_from_memory, self.questions))
+        )
 
 
 def _from_memory(question: DraftQuestion) -> DraftQuestion:

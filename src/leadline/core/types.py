@@ -126,6 +126,10 @@ Reference = int | float | str | list[int | float | str | list[int | float | str]
 """The gold answer of a published sample in the form of its file: a value, or a list of values, some of them lists."""
 
 
+Tool = Mapping[str, object]
+"""A tool as OpenAI's API declares it: `{"type": "function", "function": {"name": ..., "parameters": ...}}`."""
+
+
 class Question(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is asked, and everything that grading its answer needs, so that a record can be graded again by itself."""
 
@@ -327,6 +331,8 @@ class Document:
     """What is read for probes that ask for log-probabilities; empty if all ask for answers."""
     conversation: bool = False
     """Whether its text is a conversation of several turns, up to the question in the last one."""
+    tools: tuple[Tool, ...] = ()
+    """Tools that a chat server is sent beside the messages; the frame has what its template makes of them."""
 
     @property
     def ids(self) -> Ids:

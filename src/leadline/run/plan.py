@@ -22,6 +22,7 @@ import numpy as np
 
 from leadline.core import registry
 from leadline.core.contracts import (
+    DeclaresTools,
     HasPrefixCache,
     LogprobModel,
     Model,
@@ -297,6 +298,8 @@ def _make_fitter(spec: Spec, tasks: Mapping[str, Task], model: Model) -> Fitter:
     chat = model.frame.form == "chat"
     raw_frame = model.frame if not chat else plain if model.asked_per == "document" else None
     fitter = Fitter(model.tokenizer, model.frame, plain, raw_frame)
+    if isinstance(model, DeclaresTools):
+        fitter.declare_tools = model.tool_frame
     fitter.share_text(spec.depths)
     return fitter
 

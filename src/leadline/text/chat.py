@@ -9,8 +9,8 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -20,7 +20,7 @@ from leadline.core.errors import LeadlineError, TokenizerError
 from leadline.core.files import parse_json, read_text
 from leadline.core.seeds import digest
 from leadline.core.turns import TurnRole, Turns
-from leadline.core.types import Frame
+from leadline.core.types import Frame, Tool
 
 RENDER_SECONDS = 10.0
 """Chat templates take milliseconds."""
@@ -117,6 +117,8 @@ class ChatTemplate:
     bos: str = ""
     eos: str = ""
     where: str = "chat template"
+    tools: tuple[Tool, ...] = ()
+    """Tools that it declares."""
 
     further_turns: ClassVar[tuple[tuple[TurnRole, ...], ...]] = (
         ("user", "user"),
@@ -146,7 +148,7 @@ class ChatTemplate:
         """Messages as the model reads them, up to where its answer begins."""
         values: dict[str, Any] = {
             "messages": messages, "add_generation_prompt": True, "bos_token": self.bos, "eos_token": self.eos,
-            "tools": None, "documents": None,
+            "tools": list(self.tools) or None, "documents": None,
         }  # fmt: skip
         if thinking is not None:
             values["enable_thinking"] = thinking
@@ -161,10 +163,18 @@ class ChatTemplate:
             after=after,
             form="chat",
             prefill=prefill,
-            fingerprint=digest([self.source, self.bos, self.eos, thinking, prefill]),
+            fingerprint=digest([self.source, self.bos, self.eos, thinking, prefill, *map(dict, self.tools)]),
             system=self._default_system_text(before, thinking),
             turns=turns,
             no_turns=problem,
+        )
+
+    def tool_frame(self, tools: Sequence[Tool], *, thinking: bool | None = None) -> Frame:
+        """The frame with tools declared. Raises where the template leaves them out."""
+        return checked_tool_frame(
+            replace(self, tools=tuple(tools)).frame(thinking=thinking, prefill=False),
+            self.frame(thinking=thinking, prefill=False),
+            self.where,
         )
 
     def _turns(self, thinking: bool | None) -> tuple[Turns | None, str]:
@@ -221,6 +231,23 @@ class ChatTemplate:
         if found and before.startswith(opening) and before.endswith(closing):
             return before[len(opening) : len(before) - len(closing)]
         return ""
+
+
+NO_TOOLS_FIX = "declare them in the text with --set declare=text, or give template=FILE with a template that has tools"
+
+
+def checked_tool_frame(declared: Frame, plain: Frame, where: str) -> Frame:
+    """The frame with tools, if it differs from the one without them."""
+    if (declared.before, declared.after) == (plain.before, plain.after):
+        raise TokenizerError("the chat template declares no tools", where=where, fix=NO_TOOLS_FIX)
+    return declared
+
+
+def tools_as_text(tools: Sequence[Tool]) -> str:
+    """Tools and how to call them, for a prompt without chat template."""
+    listed = "\n".join(json.dumps(tool.get("function", tool), ensure_ascii=False) for tool in tools)
+    form = '<tool_call>{"name": "NAME", "arguments": {...}}</tool_call>'
+    return f"You can call these tools:\n{listed}\nTo call a tool, write {form} and nothing else.\n\n"
 
 
 def completion_frame(bos: str = "") -> Frame:

@@ -17,7 +17,7 @@ from leadline.core.errors import RunStopped, SourceError, TokenizerError, UsageE
 from leadline.core.files import expand_path
 from leadline.core.records import Answer, Completion, Failure, Sent
 from leadline.core.seeds import digest_bytes
-from leadline.core.types import Continuation, Document, Frame, Probe, TokenNLL
+from leadline.core.types import Continuation, Document, Frame, Probe, TokenNLL, Tool
 from leadline.models.architecture import architecture_constants
 from leadline.models.hf import HF
 from leadline.models.hf.decode import Generated
@@ -26,6 +26,7 @@ from leadline.models.hf.forecast import DocumentReading, forecast
 from leadline.models.hf.load import Loaded, stop_tokens, window_of
 from leadline.models.hf.memory import BYTES, GIB, DecoderShape
 from leadline.text.chat import (
+    NO_TOOLS_FIX,
     NOT_PREFILLED,
     ChatTemplate,
     adds_bos,
@@ -75,6 +76,12 @@ class _Texts:
         thinking = None if options.thinking is None else options.thinking == "on"
         frame = template.frame(thinking=thinking, prefill=True)
         return frame if can_prefill(frame, thinking) else template.frame(thinking=thinking, prefill=False)
+
+    def tool_frame(self, tools: Sequence[Tool]) -> Frame:
+        if self._template is None:
+            raise TokenizerError("this model has no chat template", where=str(self._folder), fix=NO_TOOLS_FIX)
+        thinking = None if self._options.thinking is None else self._options.thinking == "on"
+        return self._template.tool_frame(tools, thinking=thinking)
 
     def close(self) -> None:
         pass

@@ -29,7 +29,7 @@ from leadline.core.records import Answer, Completion, Failure
 from leadline.core.secrets import is_key, is_random, remember, secret_in
 from leadline.core.seeds import digest
 from leadline.core.spec import parse_length
-from leadline.core.types import Continuation, Document, Frame, Probe, TokenNLL
+from leadline.core.types import Continuation, Document, Frame, Probe, TokenNLL, Tool
 from leadline.models.openai.discovery import (
     ServerInfo,
     ask_prefix_cache,
@@ -404,15 +404,15 @@ class OpenAIModel:
         prefix = probe.question.answer_prefix if document.frame.prefill else ""
         allowance = self._options.max_tokens or probe.question.allowance
         body, sent = self._requests.for_probe(document, probe, prefix, allowance)
-        chat = self._chat and not self._sends_ids
-        outcome, _ = self._send(body, prefix, chat=chat)
+        chat, tools = self._chat and not self._sends_ids, bool(document.tools)
+        outcome, _ = self._send(body, prefix, chat=chat, tools=tools)
         if isinstance(outcome, Failure) and self._requests.leaves_out(sent, outcome):
             body, sent = self._requests.for_probe(document, probe, prefix, allowance)
-            outcome, _ = self._send(body, prefix, chat=chat)
+            outcome, _ = self._send(body, prefix, chat=chat, tools=tools)
         return Answer(sent, outcome, time.perf_counter() - began)
 
     def _send(
-        self, body: bytes, prefix: str, *, chat: bool, seconds: float | None = None
+        self, body: bytes, prefix: str, *, chat: bool, seconds: float | None = None, tools: bool = False
     ) -> tuple[Completion | Failure, HttpReply | None]:
         """The outcome of one request, and the reply where there is one."""
         try:
@@ -421,7 +421,8 @@ class OpenAIModel:
             return request_failure(error), None
         opened = self._opened_thinking if chat or self._sends_ids else False
         key_name = self._options.api_key_env
-        return parse_reply(reply, chat=chat, prefix=prefix, opened_thinking=opened, key_name=key_name), reply
+        outcome = parse_reply(reply, chat=chat, prefix=prefix, opened_thinking=opened, key_name=key_name, tools=tools)
+        return outcome, reply
 
     def _url(self, chat: bool) -> str:
         return f"{self._client.base_url}/{'chat/completions' if chat else 'completions'}"
@@ -444,6 +445,7 @@ class OpenAIModel:
             self._prompt_tokens,
             options.anyway,
         )
+        self._finder = finder
         if not self._chat:
             frame, notes = finder.completion()
         else:
@@ -455,6 +457,9 @@ class OpenAIModel:
                 self._notes.append(NOT_PREFILLED)
         self._notes.extend(notes)
         return frame
+
+    def tool_frame(self, tools: Sequence[Tool]) -> Frame:
+        return self._finder.with_tools(tools)
 
     def _prompt_tokens(self, text: str, prefix: str) -> int | None:
         """The server's own count of a short prompt; None where it has none, or did not answer before."""

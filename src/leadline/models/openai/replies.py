@@ -79,21 +79,28 @@ def request_failure(error: RequestFailed) -> Failure:
 
 
 def parse_reply(
-    reply: HttpReply, *, chat: bool, prefix: str = "", opened_thinking: bool | None = False, key_name: str = ""
+    reply: HttpReply,
+    *,
+    chat: bool,
+    prefix: str = "",
+    opened_thinking: bool | None = False,
+    key_name: str = "",
+    tools: bool = False,
 ) -> Completion | Failure:
     """The outcome of a completion request. `prefix` is the prefilled start of the answer, which some servers echo.
+    Where tools were declared, calls of them are the answer, written as text.
 
     A reply that this reader cannot handle is malformed: it must fail one sample and never the run.
     """
     try:
-        return _parsed(reply, chat, prefix, opened_thinking, key_name)
+        return _parsed(reply, chat, prefix, opened_thinking, key_name, tools)
     except Exception as error:
         message = f"the reply cannot be read ({type(error).__name__}): {excerpt(reply.body)}"
         return Failure("malformed", message, transient=True, status=reply.status)
 
 
 def _parsed(
-    reply: HttpReply, chat: bool, prefix: str, opened_thinking: bool | None, key_name: str
+    reply: HttpReply, chat: bool, prefix: str, opened_thinking: bool | None, key_name: str, tools: bool
 ) -> Completion | Failure:
     if reply.status != 200:
         return parse_refusal(reply, key_name)
@@ -113,10 +120,30 @@ def _parsed(
         return Failure("empty_body", f"no answer in the reply: {excerpt(reply.body)}", transient=True, status=200)
     if choice.get("error"):
         return _error_object(reply, choice["error"])
+    if tools:
+        message = _with_calls_as_text(message)
     if failure := _not_the_models(body, choice, message, finish):
         return failure
     facts = token_counts(body) | _served_by(body)
     return _completion(message, finish, facts, prefix, opened_thinking)
+
+
+def _with_calls_as_text(message: Json) -> Json:
+    """The message with its tool calls after its text. Arguments are written as they came, valid JSON or not."""
+    calls = message.get("tool_calls") or []
+    if not calls and message.get("function_call"):
+        calls = [{"function": message["function_call"]}]
+    texts = []
+    for call in calls:
+        function = call.get("function") or {}
+        given = function.get("arguments", {})
+        arguments = given if isinstance(given, str) else json.dumps(given)
+        texts.append(f'<tool_call>{{"name": {json.dumps(function.get("name"))}, "arguments": {arguments}}}</tool_call>')
+    if not texts:
+        return message
+    content, _ = _parts(message.get("content"))
+    rest = {name: value for name, value in message.items() if name not in ("tool_calls", "function_call")}
+    return {**rest, "content": "\n".join([*([content] if content else []), *texts])}
 
 
 def _not_the_models(body: Json, choice: Json, message: Json, finish: str) -> Failure | None:

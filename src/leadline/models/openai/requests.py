@@ -152,10 +152,11 @@ class RequestWriter:
             decoding["prompt_cache_key"] = digest([document.cluster, document.text[:CACHE_KEY_CHARACTERS]])
         chat = self.chat and not self.ids
         schema = self.server.schema_fields(probe.schema, chat=chat) if probe.schema and self.schemas else {}
+        tools = {"tools": list(document.tools)} if document.tools and chat else {}
         if self.ids:
             body = self._ids_body(document.prompt_ids(probe), {**decoding, **schema})
         else:
-            body = self._body(turns or text, prefix, {**decoding, **schema})
+            body = self._body(turns or text, prefix, {**decoding, **schema, **tools})
         fields = self.thinking.template | self.thinking.request if self.chat and not self.ids else {}
         also = {**fields, **self.extra}
         further = {k: v if isinstance(v, (int, float, str, bool)) else json.dumps(v) for k, v in also.items()}
@@ -164,7 +165,12 @@ class RequestWriter:
             prefix=document.prefix_place(probe),
             characters=len(text) + (len(prefix) if self.chat else 0),
             digest=digest_bytes(body),
-            decoding={**decoding, **further, **({"schema": True} if schema else {})},
+            decoding={
+                **decoding,
+                **further,
+                **({"schema": True} if schema else {}),
+                **({"tools": len(document.tools)} if tools else {}),
+            },
         )
         return body, sent
 

@@ -18,11 +18,11 @@ from leadline.core.contracts import Tokenizer
 from leadline.core.errors import ServerError, TokenizerError
 from leadline.core.seeds import digest
 from leadline.core.turns import Turn, TurnRole
-from leadline.core.types import Frame
+from leadline.core.types import Frame, Tool
 from leadline.models.openai.discovery import ServerInfo, ask_json
 from leadline.models.openai.http import HttpClient
 from leadline.models.openai.tokenizer import ANYWAY, ServerTokenizer
-from leadline.text.chat import ChatTemplate, completion_frame
+from leadline.text.chat import ChatTemplate, checked_tool_frame, completion_frame
 
 Messages = list[dict[str, str]]
 _PREFILL_MARK = "\u2063begun-answer\u2063"
@@ -87,6 +87,22 @@ class FrameFinder:
         if template is not None:
             return self._measured(template.frame(thinking=self.thinking, prefill=prefill))
         return self._measured(Frame("", "", "chat", prefill, fingerprint=""))
+
+    def with_tools(self, tools: Sequence[Tool]) -> Frame:
+        """The frame of a chat with tools declared: as the server renders it, or from the template."""
+        declaring = replace(self, chat_fields={**self.chat_fields, "tools": list(tools)})
+        if self.server.kind in ("llamacpp", "vllm"):
+            frame, plain = declaring._rendered(prefill=False), self._rendered(prefill=False)
+            if frame is not None and plain is not None:
+                return checked_tool_frame(frame, plain, self.client.root_url)
+        template = ChatTemplate.load(self.template) if self.template is not None else None
+        if template is None:
+            raise TokenizerError(
+                "the server's chat template is not known, and so not how many tokens the tools take",
+                where=self.client.root_url,
+                fix="give template=FOLDER with the model's chat template, or --set declare=text",
+            )
+        return template.tool_frame(tools, thinking=self.thinking)
 
     def completion(self) -> tuple[Frame, tuple[str, ...]]:
         """The frame of a completion: the special tokens that the server puts before the text."""

@@ -15,7 +15,7 @@ or longer. The search is bounded.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,8 @@ from leadline.core.format import format_list
 from leadline.core.records import Failure, FailureKind
 from leadline.core.seeds import digest
 from leadline.core.turns import ENDS, PLAIN_TURNS, Turns, stripped
-from leadline.core.types import Document, Frame, Match, Probe
+from leadline.core.types import Document, Frame, Match, Probe, Tool
+from leadline.text.chat import NO_TOOLS_FIX, tools_as_text
 from leadline.text.corpora import Corpus, CorpusTokens
 from leadline.text.fillers import ShuffledFiller, Stretch
 from leadline.text.fitting.assembly import common_start, make_probe, prompt_suffix
@@ -66,6 +67,9 @@ class Fitter:
         """And those it was extended by."""
         self.extra_allowance: dict[int, int] = {}
         """By length: tokens for the thinking of a model, beyond the allowance of its answer."""
+        self.declare_tools: Callable[[Sequence[Tool]], Frame] | None = None
+        """How the model declares tools; None if it has no way."""
+        self._tool_frames: dict[str, Frame] = {}
         self._context = ContextTokenizer(tokenizer)
         self._banks: dict[str, CountedBank] = {}
         self._corpora: dict[tuple[str, str, int, int, int], CorpusTokens] = {}
@@ -73,6 +77,12 @@ class Fitter:
 
     def fit(self, draft: Draft) -> Document:
         """The draft as a document of its exact length. A draft without filler is used verbatim."""
+        if draft.tools and self.frame.form == "completion":  # without a template they are part of the text
+            draft = replace(draft, head=tools_as_text(draft.tools) + draft.head, tools=())
+        document = self._fit(draft)
+        return replace(document, tools=draft.tools) if draft.tools else document
+
+    def _fit(self, draft: Draft) -> Document:
         if self.extra_allowance:
             draft = replace(draft, questions=tuple(map(self._with_thinking, draft.questions)))
         with self._lock:
@@ -143,7 +153,17 @@ class Fitter:
         return question if needed <= question.allowance else msgspec.structs.replace(question, allowance=needed)
 
     def _frame_for(self, draft: Draft) -> Frame:
+        if draft.tools:
+            return self._tool_frame(draft)
         return self.frame if draft.templated else self.raw_frame or self.frame
+
+    def _tool_frame(self, draft: Draft) -> Frame:
+        key = digest([dict(tool) for tool in draft.tools])
+        if key not in self._tool_frames:
+            if self.declare_tools is None:
+                raise TokenizerError("this model declares no tools", where=draft.id, fix=NO_TOOLS_FIX)
+            self._tool_frames[key] = self.declare_tools(draft.tools)
+        return self._tool_frames[key]
 
     def corpus(self, corpus: Corpus, *, least: int, most: int, seed: int) -> CorpusTokens:
         """The documents of a corpus in tokens; of those with `least` tokens or more the first `most`."""

@@ -1,0 +1,1 @@
+"""Tool calls after a long session: is the call still right, and which step of it breaks first?"""
