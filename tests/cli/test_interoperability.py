@@ -56,6 +56,19 @@ def test_a_table_is_summarized_as_published_and_rows_that_disagree_are_named(say
     assert "Qwen2.5-14B-Instruct-1M" in shown.err
 
 
+def test_models_are_ranked_by_both_weighted_averages_and_tasks_are_not(say: Say, tmp_path: Path) -> None:
+    """RULER's table ranks by wAvg (inc) and (dec); the order of these five is the published one in both."""
+    (tmp_path / "table.csv").write_text("\n".join(ROWS.splitlines()[:6]) + "\n")
+    rows = json.loads(say("summarize", "table.csv", "--json").out)
+    assert [(row["rank_inc"], row["rank_dec"]) for row in rows] == [(n, n) for n in range(1, 6)]
+    (tmp_path / "twins.csv").write_text("model,4k,8k\na,90,80\nb,80,90\nc,90,80\n")
+    rows = json.loads(say("summarize", "twins.csv", "--json").out)
+    assert [(row["rank_inc"], row["rank_dec"]) for row in rows] == [(2, 1), (1, 3), (2, 1)]
+    assert "rank inc" in say("summarize", "twins.csv").out
+    (tmp_path / "tasks.csv").write_text("task,4k,8k\nvt,90,80\ncwe,80,90\n")
+    assert "rank" not in say("summarize", "tasks.csv").out
+
+
 @pytest.mark.skipif(not TABLE.is_file(), reason="the published table is not on this machine")
 def test_every_row_of_the_published_table_is_reproduced_or_named() -> None:
     wrong = {s.row.name for s in map(summarise, read_table(TABLE).rows) if s.disagreements}

@@ -74,6 +74,8 @@ class Planted:
     limited_every: int = 0
     rewrite: Literal["", "spaces", "mask", "quotes", "footer", "reply_cache", "similar"] = ""
     model: Literal["", "other", "alternates", "fingerprint"] = ""
+    preempts: int = 0
+    """Every n-th request is interrupted, as /metrics says."""
     hangs: bool = False
     """Requests are accepted and never answered."""
 
@@ -124,6 +126,13 @@ class ReadingServer(FakeServer):
         return super()._tool(path, body)
 
     # --- one request
+
+    async def _respond(self, method: str, path: str, headers: dict[str, str], raw: bytes) -> Response | None:
+        if path == "/metrics" and self.kind in ("vllm", "sglang"):
+            name = "vllm:num_preemptions_total" if self.kind == "vllm" else "sglang:num_retracted_reqs"
+            count = 7 + (self.asked // self.planted.preempts if self.planted.preempts else 0)
+            return Response(200, f'{name}{{engine="0"}} {count}.0\n'.encode(), type="text/plain")
+        return await super()._respond(method, path, headers, raw)
 
     async def _answered(self, path: str, raw: bytes) -> Response | None:
         planted, number = self.planted, next(self._numbers)

@@ -71,6 +71,15 @@ def test_a_session_has_calls_in_json_and_no_failed_command() -> None:
     assert not re.search(r"[«»\x00]|\{\w+\}(?![,\]])|  [A-Z]|\bexit\b|\bstatus \d", written)
 
 
+def test_the_logs_of_a_session_have_no_time_out_of_order() -> None:
+    """A line has the time since the line before it, so that no order of lines contradicts the times."""
+    written = text("agent", 9, 60_000)
+    logged = [line for line in written.splitlines() if re.search(r"^\S+( \S+)? (INFO|DEBUG|WARN) ", line)]
+    assert len(logged) > 200
+    assert all(re.match(r"\+\d+ms (INFO|DEBUG|WARN) ", line) for line in logged)
+    assert not re.search(r"\d{4}-\d{2}-\d{2}", written)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_text_depends_on_its_seed_alone(name: str) -> None:
     source, again = GeneratedText(name), GeneratedText(name)

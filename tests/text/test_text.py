@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leadline.core import registry
 from leadline.core.errors import SourceError, TokenizerError, UsageError
+from leadline.core.spec import TaskSpec
 from leadline.core.types import Cell, Cluster
 from leadline.text.chat import ChatTemplate, adds_bos, completion_frame
 from leadline.text.fillers import Mixture
@@ -18,8 +21,17 @@ from leadline.text.fitting import Fitter
 from leadline.text.fitting import bank as banks
 from leadline.text.fitting.bank import count_bank
 from leadline.text.fitting.joints import ContextTokenizer
-from leadline.text.sources import TextSource, open_source, split_blocks, split_paragraphs, split_sentences
-from leadline.text.tokenizers import FileTokenizer, open_tokenizer
+from leadline.text.sources import (
+    LONG_SENTENCE,
+    TextSource,
+    open_source,
+    split_blocks,
+    split_finely,
+    split_paragraphs,
+    split_sentences,
+)
+from leadline.text.tokenizers import FileTokenizer, WhitespaceTokenizer, open_tokenizer
+from support.fitting import fit
 from support.toy_tokenizers import FAMILIES, SMALL_CODE, SMALL_PROSE, toy_tokenizer
 
 # --- tokenizers ---
@@ -344,3 +356,26 @@ def test_code_is_cut_after_blank_lines_and_between_statements_but_not_inside_bra
 @given(st.text(alphabet="ab .!?\n\"'A1", max_size=300))
 def test_splitting_loses_no_word(text: str) -> None:
     assert "".join(split_sentences(text)).split() == text.split()
+    assert "".join(split_finely(4 * text)).split() == (4 * text).split()
+
+
+@pytest.mark.parametrize("between", [" ", ". ", ", ", "; "], ids=["words alone", "stops", "commas", "semicolons"])
+def test_one_sentence_or_lower_case_is_cut_finely_and_facts_stand_at_their_depth(tmp_path: Path, between: str) -> None:
+    draw = random.Random(3)
+    words = "garden river stone letter winter paper engine".split()
+    clauses = [" ".join(draw.choices(words, k=30)) for _ in range(300)]
+    (tmp_path / "own.txt").write_text(between.join(clauses))
+    source = open_source(str(tmp_path / "own.txt"))
+    assert isinstance(source, TextSource)
+    assert source.long_sentences == 1.0
+    assert max(map(len, source.bank.pieces)) <= LONG_SENTENCE
+    task = registry.task(TaskSpec(name="niah", options={"haystack": str(tmp_path / "own.txt")}))
+    for depth in (0.25, 0.5, 0.75):
+        document = fit(task.write([Cell("niah", 2000, depth, 0)], seed=0), WhitespaceTokenizer(), completion_frame())
+        [fact] = document.planted(document.probes[0])
+        assert abs(fact.depth - depth) < 0.06
+
+
+def test_ordinary_sentences_are_not_cut_again() -> None:
+    text = "It rained. " * 3 + ("A long sentence, with commas, " * 20).strip(", ") + ". The end."
+    assert split_finely(text) == split_sentences(text)

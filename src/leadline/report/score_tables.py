@@ -30,7 +30,7 @@ from leadline.results.table import wrong_answer_rows
 from leadline.results.totals import is_shown
 from leadline.results.verdict import verdict_by_task
 from leadline.stats.intervals import Estimate
-from leadline.stats.ruler_summary import THRESHOLD, SuiteRow, SuiteSummary
+from leadline.stats.ruler_summary import THRESHOLD, SuiteRow, SuiteSummary, ranks
 
 SUITE_TASKS = 4
 """From this many tasks on a run is shown as one table of tasks and lengths instead of a heatmap for each task."""
@@ -187,7 +187,7 @@ def latex(runs: Sequence[Run], names: Sequence[str]) -> str:
     else:
         lengths = sorted({length for run in runs for length in _suite(run).lengths})
         header = ("model", *map(format_length, lengths), "avg", "wAvg inc", "wAvg dec", BY_RULE)
-        rows = [(name, _board_cells(run, lengths), False) for run, name in zip(runs, names, strict=True)]
+        rows = [(name, cells, False) for name, cells in zip(names, _board_cells(runs, lengths), strict=True)]
     lines = [rf"\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}", r"\toprule", _latex_row(header), r"\midrule"]
     for at, (name, cells, last) in enumerate(rows):
         lines.append(_latex_row((name, *cells)))
@@ -196,11 +196,22 @@ def latex(runs: Sequence[Run], names: Sequence[str]) -> str:
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", *notes, ""])
 
 
-def _board_cells(run: Run, lengths: Sequence[int]) -> list[str]:
-    whole = _suite(run).whole
-    means = whole.averages or NO_AVERAGES
-    scores = [*(whole.scores.get(length) for length in lengths), *means]
-    return [*(_score(one).text for one in scores), str(whole.effective) if whole.effective else NO_NUMBER]
+def _board_cells(runs: Sequence[Run], lengths: Sequence[int]) -> list[list[str]]:
+    """The cells of each run; behind both weighted averages its rank among the runs, as in RULER's table."""
+    suites = [_suite(run).whole for run in runs]
+    averages: list[Sequence[Estimate | None]] = [whole.averages or NO_AVERAGES for whole in suites]
+    places = [
+        ranks([mean.mean if mean else -1.0 for mean in column]) for column in list(zip(*averages, strict=True))[1:]
+    ]
+    rows = []
+    for number, (whole, (average, *weighted)) in enumerate(zip(suites, averages, strict=True)):
+        scores = (*(whole.scores.get(length) for length in lengths), average)
+        ranked = (
+            f"{_score(mean).text} ({place[number]})" if mean else _score(mean).text
+            for mean, place in zip(weighted, places, strict=True)
+        )
+        rows.append([*(_score(one).text for one in scores), *ranked, str(whole.effective or NO_NUMBER)])
+    return rows
 
 
 def _latex_row(cells: Sequence[str]) -> str:

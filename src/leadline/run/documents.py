@@ -17,7 +17,7 @@ from leadline.core.spec import Spec
 from leadline.core.types import Cell, Cluster, Document
 from leadline.run.allowance import first_allowances
 from leadline.text.fitting import Fitter
-from leadline.text.sources import TextSource
+from leadline.text.sources import LONG_SENTENCE, TextSource
 from leadline.text.tokenizers import FileTokenizer
 
 AHEAD_TOKENS = 65_536
@@ -235,6 +235,21 @@ def _row(spec: Spec, title: str, task: Task, lengths: Sequence[int], samples: ra
         for length in lengths
         for depth in depths_of(spec, task, length)
         for sample in samples
+    )
+
+
+NOTED_SENTENCES = 0.1
+
+
+def sentence_notes(tasks: Mapping[str, Task]) -> tuple[str, ...]:
+    """For each text of the user's with sentences so long that facts stand inside them."""
+    sources = {s.name: s for task in tasks.values() for s in task.sources() if isinstance(s, TextSource)}
+    shares = {name: source.long_sentences for name, source in sources.items()}
+    return tuple(
+        f"{100 * share:.0f} % of {name} is in sentences of more than {LONG_SENTENCE} characters (no full stops, or "
+        "lower case after them): facts stand inside them, at other punctuation or between words"
+        for name, share in shares.items()
+        if share >= NOTED_SENTENCES
     )
 
 

@@ -42,7 +42,15 @@ from leadline.core.spec import AUTO, MAX_LENGTH, Limits, Spec
 from leadline.core.types import Cell, Document, Reading
 from leadline.run.allowance import first_allowances
 from leadline.run.costs import Cost, allowances, cost_of, forecast, prompts_of
-from leadline.run.documents import check_memory, count_cells, depths_of, first_rows, overlap_notes, with_possible_length
+from leadline.run.documents import (
+    check_memory,
+    count_cells,
+    depths_of,
+    first_rows,
+    overlap_notes,
+    sentence_notes,
+    with_possible_length,
+)
 from leadline.run.events import Listener, ignore, reporting_waits
 from leadline.run.identity import manifest_for
 from leadline.run.queue import DocumentLimit
@@ -266,7 +274,7 @@ def _prepare(spec: Spec, open_: OpenModel | None, listen: Listener, planning: bo
         costs = {title: cost_of(spec, task, allowed[title], built[title]) for title, task in tasks.items()}
         expected = forecast(spec, tasks, model, allowed, fitter)
         notes += (*unbuilt, *_short_allowances(built, fitter), *expected)
-        overlaps = overlap_notes(spec, tasks, built, fitter)
+        overlaps = (*sentence_notes(tasks), *overlap_notes(spec, tasks, built, fitter))
         manifest = manifest_for(
             spec, tasks, model, fitter, planned=count_cells(spec, tasks), built=built, notes=(*chosen, *overlaps)
         )

@@ -6,7 +6,7 @@ Beside it, the longest length that keeps a share of the row's own score at its s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, NamedTuple, TypeVar
 
@@ -42,6 +42,11 @@ def ruler_average(scores: Mapping[int, float]) -> RulerAverages[float]:
     row = np.array([scores[length] for length in sorted(scores)])
     flat, up, down = _weights(len(row))
     return RulerAverages(float(flat @ row), float(up @ row), float(down @ row))
+
+
+def ranks(values: Sequence[float]) -> list[int]:
+    """Of each value its rank from the highest, 1; equal values have the same."""
+    return [1 + sum(other > value for other in values) for value in values]
 
 
 def ruler_average_estimate(data: Observations) -> RulerAverages[Estimate]:

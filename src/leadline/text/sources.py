@@ -74,6 +74,36 @@ def _sentences(paragraph: str) -> list[str]:
     return pieces
 
 
+LONG_SENTENCE = 800
+"""Characters from which a sentence of a user's text is cut again: a fact stands at an end of a piece, and in a text of
+one sentence that would be its first or last word, whatever the depth."""
+SHORT_PIECE = 120
+LOOKED_AT = 10_000
+_ANY_END = re.compile(r"[.!?;:,\n]+[\"')\]]*(?= )")
+
+
+def split_finely(text: str) -> list[str]:
+    """Sentences; those that are very long, as in a text in lower case or without any full stop, are cut at other
+    punctuation, and where there is none between words."""
+    return [part for piece in split_sentences(text) for part in _cut_long(piece)]
+
+
+def _cut_long(piece: str) -> list[str]:
+    if len(piece) <= LONG_SENTENCE:
+        return [piece]
+    parts, start = [], 0
+    ends = [match.end() for match in _ANY_END.finditer(piece)]
+    while len(piece) - start > 2 * SHORT_PIECE:
+        reach = start + LONG_SENTENCE
+        end = next((end for end in ends if start + SHORT_PIECE <= end <= reach), 0)
+        end = end or piece.find(" ", start + 2 * SHORT_PIECE)
+        if end < 0:
+            break
+        parts.append(piece[start:end])
+        start = end
+    return [*parts, piece[start:]]
+
+
 LONG_BLOCK = 50
 """Characters of a piece of code from which the next statement begins another."""
 
@@ -127,6 +157,14 @@ class TextSource:
                 f"the haystack {self.name!r} contains no text", where=self.where, fix="give a file with sentences in it"
             )
         return PieceBank(self.name, digest(pieces), pieces)
+
+    @property
+    def long_sentences(self) -> float:
+        """The share of the text's beginning that is in sentences so long that they were cut again."""
+        if self.split is not split_finely:
+            return 0.0
+        sizes = [len(sentence) for sentence in split_sentences("".join(self.bank.pieces[:LOOKED_AT]))]
+        return sum(size for size in sizes if size > LONG_SENTENCE) / max(sum(sizes), 1)
 
     @property
     def digest(self) -> str:
@@ -234,7 +272,7 @@ def _from_path(name: str, unit: Unit, repeat: bool) -> TextSource:
             fix=f"give one of {known}, a readable file, folder or glob, or a mixture such as prose:0.5,code:0.5",
         )
     is_code = all(f.suffix in CODE_ENDINGS for f in files)
-    split = split_blocks if is_code else {"sentence": split_sentences, "paragraph": split_paragraphs}[unit]
+    split = split_blocks if is_code else {"sentence": split_finely, "paragraph": split_paragraphs}[unit]
     return TextSource(name, lambda: "\n\n".join(read_text(f) for f in files), split, repeat, where=name)
 
 

@@ -46,7 +46,7 @@ def test_a_clean_server_exits_with_0_and_findings_with_1(say: Say) -> None:
         assert [r["check"] for r in found["results"]] == [check.id for check in CHECKS]
         assert (found["findings"], found["model"], found["window"]) == (0, "fake", 4096)
         assert found["numbers"]["flip_rate"] == 0
-        assert "18 of 18" in done.err
+        assert "19 of 19" in done.err
         server.planted = Planted(cut="front", model="other")
         done = say("doctor", "--model", name_of(server), "--check", "truncation", "--check", "model_name")
     assert done.code == 1

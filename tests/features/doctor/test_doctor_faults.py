@@ -1,4 +1,4 @@
-"""Eighteen faults of servers and gateways, planted one at a time and together: each is found, and a faithful server has
+"""Nineteen faults of servers and gateways, planted one at a time and together: each is found, and a faithful server has
 no findings."""
 
 from __future__ import annotations
@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 from leadline.features.doctor.checks import CHECKS, examine
+from leadline.features.doctor.examiner import Examiner
 from leadline.features.doctor.findings import CheckReport
+from leadline.features.doctor.serving import check_preemption
+from leadline.models.openai.discovery import parse_preemptions
 from support.fake_kinds import TEMPLATE, Kind
 from support.openai_documents import open_model
 from support.reading_server import SYSTEM, Planted, ReadingServer
@@ -34,6 +37,7 @@ EACH: dict[str, dict[str, Any]] = {
     "logprobs": {"logprobs": "by_order"},
     "prefix_cache": {"cache": "off"},
     "rate_limit": {"limited_every": 10},
+    "preemption": {"preempts": 9},
     "model_name": {"model": "alternates"},
 }
 """One form of every fault."""
@@ -107,7 +111,7 @@ def ids(found: CheckReport) -> set[str]:
 
 def test_there_is_a_fault_for_every_check() -> None:
     assert list(EACH) == [check.id for check in CHECKS]
-    assert len(CHECKS) == 18
+    assert len(CHECKS) == 19
 
 
 @pytest.mark.parametrize("check", EACH)
@@ -126,13 +130,55 @@ def test_other_forms_of_the_faults_are_found(check: str, kind: Kind, fault: dict
     assert check in ids(checked(Planted(**fault), kind, only=(check,)))
 
 
+def test_interrupted_requests_are_counted_from_the_first_check_on() -> None:
+    found = checked(Planted(preempts=1), "sglang", only=("prefix_cache", "preemption"))
+    (result,) = found.findings
+    assert result.check == "preemption"
+    assert "interrupted during these checks" in result.evidence
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ('vllm:num_preemptions_total{engine="0"} 4.0\nvllm:num_preemptions_total{engine="1"} 3.0\n', 7),
+        ("sglang:num_retracted_reqs 12\n", 12), ("vllm:num_requests_running 3.0\n", None), ("", None),
+        ('# HELP vllm:num_preemptions_total 9\nvllm:num_preemptions_total{model_name="m"} 1e+02\n', 100),
+        ("vllm:num_preemptions_total 1e999\n", None), ("vllm:num_preemptions_total 1.2.3\n", None),
+    ],
+)  # fmt: skip
+def test_the_metrics_of_two_engines_are_read(text: str, count: int | None) -> None:
+    assert parse_preemptions(text) == count
+
+
+@pytest.mark.parametrize(
+    ("paces", "status"),
+    [
+        ([(4000, 2.0)] * 6 + [(4000, 30.0)], "Finding"), ([(4000, 2.0)] * 6 + [(4000, 4.0)], "Ok"),
+        ([(4000, 0.02)] * 6 + [(4000, 0.9)], "Ok"), ([(4000, 2.0), (100, 30.0)], "Skipped"),
+        ([(4000, 2.0)] * 6 + [(200, 3.0)], "Ok"),
+    ],
+)  # fmt: skip
+def test_without_metrics_a_request_that_took_ten_times_as_long_is_seen(
+    paces: list[tuple[int, float]], status: str
+) -> None:
+    with ReadingServer(kind="plain", window=WINDOW) as server:
+        model = open_model(server.base_url, anyway="true", window=WINDOW)
+        try:
+            examiner = Examiner(model, seed=1)
+            examiner.paces = paces
+            assert type(check_preemption(examiner)).__name__ == status
+        finally:
+            model.close()
+
+
 @pytest.mark.parametrize("kind", ["vllm", "llamacpp", "sglang", "plain"])
 def test_a_faithful_server_has_no_findings(kind: Kind) -> None:
     found = checked(kind=kind)
     assert not found.findings, [(r.check, r.evidence) for r in found.findings]
     statuses = {r.check: r.status for r in found.results}
     skipped = {check for check, status in statuses.items() if status == "not_made"}
-    assert skipped == {"plain": {"template", "prefix"}, "sglang": {"template"}}.get(kind, set())
+    unseen = {"plain": {"template", "prefix", "preemption"}, "sglang": {"template"}, "llamacpp": {"preemption"}}
+    assert skipped == unseen.get(kind, set())
     assert found.numbers["flip_rate"] == 0
 
 

@@ -88,6 +88,9 @@ CHECKS: tuple[Check, ...] = (
           counting.check_prefix_cache, requests=2),
     Check("rate_limit", "rate limit", "the run waits, and takes longer than planned",
           serving.check_rate_limit, cheap=True, requests=16),
+    Check("preemption", "interrupted requests",
+          "requests are read again or wait for memory: times say nothing about the model, and the run takes longer",
+          serving.check_preemption),
     Check("model_name", "name of the model", "the results are those of another model",
           serving.check_model_name, cheap=True),
 )  # fmt: skip
@@ -141,6 +144,8 @@ def examine(
     examiner = Examiner(model, longest=longest, cheap=cheap, seed=seed)
     serving.require_answer(examiner)
     checks = choose_checks(only, cheap=cheap)
+    if any(check.make is serving.check_preemption for check in checks):
+        examiner.once(serving.preemptions)  # the count before everything that is asked
     kept = before or KeptChecks()
     examiner.numbers.update(kept.numbers)
     results = {result.check: result for result in kept.results}

@@ -109,6 +109,8 @@ class Examiner:
         self.contents: list[str] = []
         """The answers of all requests, as the server sent them."""
         self.numbers: dict[str, float | int | None] = {}
+        self.paces: list[tuple[int, float]] = []
+        """Prompt tokens and seconds of every answered request that no cache shortened."""
         self._retrier = Retrier(model, LIMITS, Stop(), ignore)
         self._kept: dict[Any, Any] = {}
 
@@ -170,6 +172,8 @@ class Examiner:
                 self.limited.append(outcome)
             return outcome
         self.prompt_tokens += outcome.prompt_tokens or 0
+        if outcome.prompt_tokens and not outcome.cached_tokens:
+            self.paces.append((outcome.prompt_tokens, found.seconds))
         self.served_by[outcome.model, outcome.system_fingerprint] += 1
         choice = found.page.get("choices", [{}])[0]
         message = choice.get("message")

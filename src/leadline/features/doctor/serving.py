@@ -84,6 +84,41 @@ def _lost_requests(lost: Sequence[Failure], answered: int) -> Finding | Skipped:
     return Finding(what, f"run with --workers {max(1, answered // 2)}, or look for the limit of connections on the way")
 
 
+SAME_SIZE = 0.8
+"""Prompts of at least this share of the longest are compared by their time per token."""
+JUMP = 10
+FEWEST_COMPARED = 4
+LEAST_SECONDS = 5.0
+"""A request that took less is not taken for one that was interrupted, whatever the others took."""
+
+
+def preemptions(examiner: Examiner) -> int | None:
+    server = examiner.server
+    return None if server is None else server.preemptions()
+
+
+def check_preemption(examiner: Examiner) -> Ok | Finding | Skipped:
+    """Whether requests were interrupted because the KV cache was full: by the server's metrics, else by a request that
+    took ten times as long per token as others of its length."""
+    examiner.need_server()
+    fix = "run with fewer --workers, or give the server a larger KV cache or a shorter context"
+    before, now = examiner.once(preemptions), preemptions(examiner)
+    if before is not None and now is not None:
+        if now > before:
+            what = f"{now - before} requests were interrupted during these checks because the KV cache was full"
+            return Finding(f"{what} ({now} since the server was started)", fix)
+        return Ok(f"no request was interrupted during these checks, {now} since the server was started")
+    longest = max((tokens for tokens, _ in examiner.paces), default=0)
+    paces = sorted(seconds / tokens for tokens, seconds in examiner.paces if tokens >= SAME_SIZE * longest)
+    if len(paces) < FEWEST_COMPARED:
+        return Skipped("the server has no metrics of it, and too few requests were alike to compare their time")
+    usual, slowest = paces[len(paces) // 2], paces[-1]
+    if slowest > JUMP * usual and slowest * longest > LEAST_SECONDS:
+        what = f"one of {len(paces)} requests of about {longest:,} tokens took {slowest / usual:.0f} times as long"
+        return Finding(f"{what} as the others: the server may have swapped or recomputed its KV cache", fix)
+    return Ok(f"{len(paces)} requests of about {longest:,} tokens took alike; the server has no metrics of it")
+
+
 def check_model_name(examiner: Examiner) -> Ok | Finding | Skipped:
     server = examiner.need_server()
     asked = server.server.model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -33,6 +34,7 @@ from leadline.features.published.results import PrintedScore, PrintedTable, read
 from leadline.results.score_files import RowSummary, ScoreRow, mean_of_tasks, read_table, summarise
 from leadline.scorers.overlap import EditBackend
 from leadline.stats.intervals import Estimate, Interval
+from leadline.stats.ruler_summary import ranks
 from leadline.store.files import replace_file
 from leadline.store.ruler_files import find_predictions
 
@@ -265,8 +267,10 @@ def summarize(
     read = read_table(table)
     rows = [*read.rows, mean_of_tasks(read.rows)] if read.of_tasks else list(read.rows)
     found = [summarise(row, threshold=threshold, share=share / 100) for row in rows]
+    places = [] if read.of_tasks or len(found) == 1 else _places(found)
     if json:
-        print_json([_summary_as_json(summary) for summary in found])
+        shown = [_summary_as_json(summary) for summary in found]
+        print_json([row | place for row, place in zip(shown, places, strict=True)] if places else shown)
         return
     header = (
         "",
@@ -276,6 +280,7 @@ def summarize(
         "wAvg dec",
         f">{threshold:g}",
         f"{share:g}% of own",
+        *(("rank inc", "rank dec") if places else ()),
     )
     cells = [
         (
@@ -284,8 +289,9 @@ def summarize(
             *(f"{v:.1f}" for v in (s.averages.average, s.averages.increasing, s.averages.decreasing)),
             str(s.effective),
             str(s.effective_own),
+            *(map(str, places[number].values()) if places else ()),
         )
-        for s in found
+        for number, s in enumerate(found)
     ]
     print_table(cells, header, right=frozenset(range(1, len(header))))
     for summary in found:
@@ -333,6 +339,14 @@ def _bounds(interval: Interval | None) -> dict[str, float | None]:
         "low": None if interval is None else 100 * interval.low,
         "high": None if interval is None else 100 * interval.high,
     }
+
+
+def _places(summaries: Sequence[RowSummary]) -> list[dict[str, int]]:
+    """The ranks of models by both weighted averages, as RULER's table has them."""
+    rising, falling = (
+        ranks([round(getattr(s.averages, name), 1) for s in summaries]) for name in ("increasing", "decreasing")
+    )
+    return [{"rank_inc": up, "rank_dec": down} for up, down in zip(rising, falling, strict=True)]
 
 
 def _summary_as_json(summary: RowSummary) -> dict[str, Any]:

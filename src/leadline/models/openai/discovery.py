@@ -367,5 +367,33 @@ def parse_vllm_metrics(text: str) -> PrefixCache:
     return min(found, key=lambda one: one.tokens or 0, default=PrefixCache())
 
 
+_PREEMPTED = re.compile(
+    r"^(?:vllm:num_preemptions(?:_total)?|sglang:num_retracted_re(?:qs|quests)(?:_total)?)(?:\{[^}\n]*\})? "
+    r"([0-9][0-9.eE+]*)$",
+    re.MULTILINE,
+)
+
+
+def ask_preemptions(client: HttpClient, server: ServerInfo) -> int | None:
+    """How many requests the server has interrupted since it was started, for want of room in its KV cache; None where
+    it does not say."""
+    if server.kind not in ("vllm", "sglang"):
+        return None
+    try:
+        reply = send_with_retries(client, "GET", f"{client.root_url}/metrics")
+    except ServerError:
+        return None
+    return parse_preemptions(reply.body.decode("utf-8", "replace")) if reply.status == 200 else None
+
+
+def parse_preemptions(text: str) -> int | None:
+    """The sum over all engines of `/metrics`."""
+    counts = _PREEMPTED.findall(text)
+    try:
+        return sum(int(float(count)) for count in counts) if counts else None
+    except (ValueError, OverflowError):
+        return None
+
+
 def _count(text: str) -> int:
     return int(text) if text.isdecimal() and len(text) < 16 else 0

@@ -32,6 +32,7 @@ from leadline.core.spec import parse_length
 from leadline.core.types import Continuation, Document, Frame, Probe, TokenNLL, Tool
 from leadline.models.openai.discovery import (
     ServerInfo,
+    ask_preemptions,
     ask_prefix_cache,
     inspect_server,
     send_with_retries,
@@ -386,6 +387,10 @@ class OpenAIModel:
     def prefix_cache(self) -> PrefixCache:
         """What the server says about its prefix cache, asked when it is first needed."""
         return ask_prefix_cache(self._client, self.server)
+
+    def preemptions(self) -> int | None:
+        """How many requests the server has interrupted because its KV cache was full, if it says."""
+        return ask_preemptions(self._client, self.server)
 
     @property
     def address(self) -> str:
