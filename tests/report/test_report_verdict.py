@@ -85,7 +85,7 @@ def test_a_right_answer_a_length_is_no_claim_that_a_length_can_be_used(tmp_path:
     records = [planted_record(Cell("niah", n, 0.5, 0), 1.0) for n in (1024, 2048, 4096)]
     said = verdict(load_run(write_run(tmp_path / "run", records, samples=1)))
     assert said.claim.startswith(
-        "Not decided: between 1k and 4k, or outside; it claims 128k. 22 more samples a cell would tell"
+        "Not decided: anything from below 1k to above 4k; it claims 128k. 22 more samples a cell would tell"
     )
     assert said.effective is not None
     assert str(said.effective) == "not decided (95%: may be below 1k or beyond 4k)"
@@ -97,7 +97,7 @@ def test_one_document_is_no_claim_that_every_length_falls_short(tmp_path: Path) 
     records = [planted_record(c, float(c.length == 512 and c.depth == 0.0), reading="nested") for c in cells]
     run = load_run(write_run(tmp_path / "run", records, samples=1))
     said = verdict(run)
-    assert said.claim.startswith("Not decided: between 512 and 1k, or outside")
+    assert said.claim.startswith("Not decided: anything from below 512 to above 1k")
     assert {(tally.interval.low, tally.interval.high) for tally in run.table.by_length.values() if tally.interval} == {
         (0.0, 1.0)
     }
@@ -162,7 +162,7 @@ def test_lengths_on_the_other_side_of_the_line_than_the_curve_are_named(tmp_path
     cells = [Cell("niah", n, 0.5, i) for n in right for i in range(20)]
     records = [planted_record(cell, float(cell.sample < right[cell.length])) for cell in cells]
     said = verdict(load_run(write_run(tmp_path / "run", records, samples=20)))
-    assert said.claim.startswith("Not decided: between 4k and 16k, or outside; it claims 128k. ")
+    assert said.claim.startswith("Not decided: anything from below 4k to above 16k; it claims 128k. ")
     assert said.effective is not None
     assert against_the_curve(said.effective) == (
         "; its score is below the threshold at 8k, within what chance does to a falling curve"
@@ -216,7 +216,7 @@ def test_a_stopped_run_says_below_its_headline_what_was_not_asked(tmp_path: Path
     assert "not asked yet" not in "\n".join(report()[0]) + report()[1]
     shown.write_text("".join(line for at, line in enumerate(whole) if at % 2))
     lines, text = report()
-    assert lines[1].startswith("Not decided: between 1k and 2k, or outside")
+    assert lines[1].startswith("Not decided: anything from below 1k to above 2k")
     assert lines[2] == "10 samples not asked yet."
     assert next(line for line in text.splitlines() if line.startswith("- ")).endswith(" 10 samples not asked yet.")
     assert "10 samples not asked yet." in verdict(load_run(folder)).not_measured

@@ -354,3 +354,37 @@ def test_report_and_judge_take_prices_and_a_tier(
     assert sum(json.loads(graded.out)["judge_money"].values()) == pytest.approx(verdict_money(tmp_path / "run"))
     later = say("judge", folder)  # the prices of the verdicts are kept
     assert f"money     {verdict_money(tmp_path / 'run'):.2f} usd for judges (" in later.out
+
+
+def designed(server: FakeServer, tmp_path: Path, budget: str) -> list[str]:
+    (tmp_path / "prices.toml").write_text(PRICES)
+    return [
+        "run", "niah", "--set", "keys=1", "--model", f"openai:fake?base_url={server.base_url}&tokenizer=bytes",
+        "--lengths", "1000,2000,4000,8000", "--depths", "2", "--set", "haystack=noise", "--no-figure",
+        "--prices", str(tmp_path / "prices.toml"), "--budget", budget, "--out", str(tmp_path / "run"),
+    ]  # fmt: skip
+
+
+def test_without_samples_a_budget_is_a_design_that_says_what_it_cannot_tell(
+    say: Say, server: FakeServer, tmp_path: Path
+) -> None:
+    done = say(*designed(server, tmp_path, "30usd"))
+    assert done.code == 0, done.err
+    assert "a budget of 30.00 usd cannot tell anything about 8000" in done.err
+    assert "the budget is used up" in done.out
+    run = load_run(tmp_path / "run")
+    assert 0 < run.money <= 30
+    assert max(record.cell.length for record in run.records) < 8000
+    ended = next(line for line in done.out.splitlines() if line.startswith("budget "))
+    assert "used up; " in ended
+    more = say(*designed(server, tmp_path, "60usd"))
+    assert more.code == 0, more.err
+    assert run.money < load_run(tmp_path / "run").money <= 60
+
+
+def test_with_samples_a_budget_is_a_limit_of_the_grid_that_was_asked_for(
+    say: Say, server: FakeServer, tmp_path: Path
+) -> None:
+    done = say(*designed(server, tmp_path, "30usd"), "--samples", "9")
+    assert done.code == 75
+    assert "the budget of 30.00 usd is reached" in done.err

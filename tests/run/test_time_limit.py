@@ -79,7 +79,7 @@ def test_the_time_is_kept_within_a_fifth_at_nine_of_ten_unknown_speeds(
     for number, (fixed, per_token) in enumerate(speeds):
         measured, taken, _ = run_timed(tmp_path / str(number), monkeypatch, fixed, per_token)
         assert measured.rule is not None
-        ended_itself = measured.rule.in_time and taken <= SECONDS
+        ended_itself = not measured.rule.used_up and taken <= SECONDS
         kept.append(ended_itself or 0.8 * SECONDS <= taken <= 1.2 * SECONDS)
         assert measured.run.totals.done > 0
     assert sum(kept) >= least
@@ -98,7 +98,7 @@ def test_a_run_goes_on_where_its_time_ended(tmp_path: Path, monkeypatch: pytest.
     first, _, _ = run_timed(tmp_path / "run", monkeypatch, 3.0, 0.0)
     second, _, _ = run_timed(tmp_path / "run", monkeypatch, 3.0, 0.0)
     assert first.rule is not None
-    assert not first.rule.in_time
+    assert first.rule.used_up == "time"
     assert "the time is used up" in first.rule.sentence
     assert second.run.totals.done > first.run.totals.done + 20
 

@@ -38,6 +38,7 @@ from leadline.console.output import continue_if_unread, echo, print_json, show_m
 from leadline.console.progress import ProgressListener, SanitisingConsole
 from leadline.console.serving import ServeOption, serving
 from leadline.core.errors import FailedSamples, LeadlineError, RunStopped, UsageError
+from leadline.core.money import format_money
 from leadline.core.spec import Logging, Spec
 from leadline.results.run import Run
 from leadline.results.summary import totals_values
@@ -173,16 +174,26 @@ def finish(measured: Measured, *, as_json: bool, figure: bool = True, page: Path
         if found is not None:
             echo(f"{found['outcome']}: {found['sentence']}", bold=True)
             echo(found["saving"])
-        if rule is not None and not rule.in_time:
-            effective = effective_in(run, run.table.counted)
-            open_yet = effective is not None and not effective.decided
-            echo(f"time      used up; {format_more(run, effective)}" if effective and open_yet else "time      used up")
+        if rule is not None and rule.used_up:
+            echo(f"{rule.used_up:9} used up{_what_more_would_decide(measured)}")
         if page is not None:
             echo(f"page      {page}  # every answer; open it in a browser")
         else:
             _name_report_command(run)
     raise_if_incomplete(run)
     raise_first(measured.errors)
+
+
+def _what_more_would_decide(measured: Measured) -> str:
+    """`; about 3.40 usd more would settle the rest`, or in samples; empty where the length is known."""
+    run, rule = measured.run, measured.rule
+    effective = effective_in(run, run.table.counted)
+    if rule is None or effective is None or effective.decided:
+        return ""
+    if rule.used_up == "budget" and rule.step.more and rule.step.spent and run.money:
+        more = format_money(run.money * rule.step.more / rule.step.spent, run.tariff.currency if run.tariff else "")
+        return f"; about {more} more would settle the rest: the same command with a higher --budget continues"
+    return f"; {format_more(run, effective)}"
 
 
 def _name_report_command(run: Run) -> None:

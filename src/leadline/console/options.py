@@ -281,7 +281,8 @@ def with_thinking(model: str, setting: str) -> str:
 
 def with_rule(spec: Spec, until: str) -> Spec:
     """The spec with a stopping rule. Its samples, where given, become the maximum per cell."""
-    until = until or ("" if spec.until or not spec.limits.time else "effective")
+    limited = bool(spec.limits.time) or (bool(spec.limits.budget) and "samples" not in spec.model_fields_set)
+    until = until or ("" if spec.until or not limited else "effective")
     if until:
         samples = spec.samples if "samples" in spec.model_fields_set else MAX_SAMPLES_UNTIL
         spec = spec.model_copy(update={"until": until, "samples": samples})

@@ -119,7 +119,9 @@ TierOption = Annotated[
 BudgetOption = Annotated[
     str | None,
     typer.Option(
-        metavar="MONEY", help="Stop before the run and its judges cost more together, such as 20usd. Needs --prices."
+        metavar="MONEY",
+        help="Stop before the run and its judges cost more together, such as 20usd; without --samples measure what can "
+        "be told for it. Needs --prices.",
     ),
 ]
 

@@ -19,6 +19,7 @@ from leadline.core import registry
 from leadline.core.contracts import Model
 from leadline.core.errors import LeadlineError
 from leadline.core.format import format_duration, format_length, format_list
+from leadline.core.money import check_budget, format_money
 from leadline.core.spec import AUTO, Spec
 from leadline.results.run import Run, load_run
 from leadline.run.after_run import check_steps, take_steps
@@ -27,6 +28,7 @@ from leadline.run.continuing import find_run_folder
 from leadline.run.documents import cells_of, documents_fit, first_rows
 from leadline.run.engine import execute
 from leadline.run.events import Listener, Note, ignore, reporting_waits
+from leadline.run.money import affordable_lengths
 from leadline.run.plan import OpenModel, Plan, check_disk_space, prepare
 from leadline.run.stopping import Stop
 from leadline.run.time_limit import TimeLimit, parse_time
@@ -89,15 +91,29 @@ def measure_spec(
         folder, plan = _placed(plan, suite, listen) if out is None else (Path(out), plan)
         check_disk_space(folder, plan.planned)
         plan = _with_findings(plan, folder, check, listen)
-        if time is not None:
-            _measure_pace(plan, time, listen)
-        ask = _ask_all if rule is None else partial(rule.ask, rule.look_for(plan, time))
+        lengths = _affordable(plan, time, listen)
+        ask = _ask_all if rule is None else partial(rule.ask, rule.look_for(plan, lengths))
         found = ask(plan, folder, partial(execute, keep_prompts=keep_prompts, stop=stop, time=time), listen)
     errors = take_steps(steps, folder, spec, listen, stop)
     return Measured(load_run(folder), found, errors)
 
 
-def _measure_pace(plan: Plan, time: TimeLimit, listen: Listener) -> None:
+def _affordable(plan: Plan, time: TimeLimit | None, listen: Listener) -> list[int]:
+    """The lengths of the plan for which its time and its budget are enough, where it has such; says which are not."""
+    kept = list(plan.spec.lengths)
+    if time is not None:
+        kept = _measure_pace(plan, time, listen)
+    limit = check_budget(plan.spec.limits.budget, plan.tariff)
+    if limit is None or plan.tariff is None or not plan.spec.until:
+        return kept
+    paid = affordable_lengths(plan, limit, plan.tariff)
+    beyond = format_list([format_length(length) for length in plan.spec.lengths if length not in paid])
+    told = f"cannot tell anything about {beyond}" if beyond else "is enough for a look at every length"
+    listen(Note(f"a budget of {format_money(limit, plan.tariff.currency)} {told}"))
+    return [length for length in kept if length in paid]
+
+
+def _measure_pace(plan: Plan, time: TimeLimit, listen: Listener) -> list[int]:
     """Asks a question at the two shortest lengths, recorded nowhere, and says which lengths the time is for."""
     title, task = next(iter(plan.tasks.items()))
     lengths = plan.spec.lengths
@@ -113,6 +129,7 @@ def _measure_pace(plan: Plan, time: TimeLimit, listen: Listener) -> None:
     beyond = format_list([format_length(length) for length in lengths if length not in kept])
     told = f"cannot tell anything about {beyond}" if beyond else "is enough for a look at every length"
     listen(Note(f"{pace} {told}"))
+    return kept
 
 
 def _placed(plan: Plan, suite: str, listen: Listener) -> tuple[Path, Plan]:

@@ -18,6 +18,7 @@ from leadline.core.spec import Limits
 from leadline.core.types import READINGS, Probe, Reading
 from leadline.run.documents import count_documents, depths_of, samples_of
 from leadline.run.plan import Plan
+from leadline.run.time_limit import ROUND_SHARE
 from leadline.stats.allocate import Design, until_effective
 from leadline.stats.observations import observations
 from leadline.store.prices import RunPrices
@@ -100,6 +101,28 @@ def _first_look(plan: Plan, tariff: Tariff) -> float | None:
 # --- budgets
 
 
+def affordable_lengths(plan: Plan, limit: float, tariff: Tariff) -> list[int]:
+    """The lengths at which one sample of every cell fits into a part of the budget; the two shortest always."""
+    lengths = plan.spec.lengths
+    return [n for i, n in enumerate(lengths) if i < 2 or _round_money(plan, n, tariff) <= ROUND_SHARE * limit]
+
+
+def _round_money(plan: Plan, length: int, tariff: Tariff) -> float:
+    """The most that one sample of every cell of a length costs."""
+    total = 0.0
+    for title, task in plan.tasks.items():
+        prompts, closing = plan.prompts[title]
+        prompt, output = prompts[length], plan.allowed[title].get(length, 0)
+        following = len(depths_of(plan.spec, task)) - 1
+        cached = 0 if plan.spec.reading == "fresh" else prompt - closing
+        total += tariff.cost(prompt, output) + following * tariff.cost(prompt, output, cached=cached)
+    return total
+
+
+class BudgetReached(RunStopped):
+    """The budget is used up; what was answered counts."""
+
+
 class Budget:
     """Ends a run before it costs more: what is in flight counts as the most it can cost. Used with a lock held."""
 
@@ -137,10 +160,10 @@ class Budget:
         """These probes were answered, or failed."""
         self.pay(self.most_of(probes), sum(map(self._tariff.cost_of, records)))
 
-    def reached(self, where: str) -> RunStopped:
+    def reached(self, where: str) -> BudgetReached:
         currency = self._tariff.currency
         spent, limit = format_money(self.spent, currency), format_money(self.limit, currency)
-        return RunStopped(
+        return BudgetReached(
             f"the budget of {limit} is reached: {spent} are spent, and the next question could exceed it",
             where=where,
             fix="run the same command with a higher --budget: it continues with what is missing",

@@ -17,7 +17,8 @@ _UNITS = {"": 1.0, "s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
 OVERRUN = 1.1
 """Of the time: the latest that a question may be expected to be answered."""
 ROUND_SHARE = 0.4
-"""Of the time: the most that one round of a length may take. With less, one length could not be told from another."""
+"""Of the time, or of a budget: the most that one round of a length may take. With less, one length could not be told
+from another."""
 
 
 class TimeReached(RunStopped):

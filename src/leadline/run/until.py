@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from leadline.core.errors import UsageError
 from leadline.core.records import Record
@@ -22,8 +23,9 @@ from leadline.results.sentences import format_saving, format_step
 from leadline.results.totals import refuse_unmeasured, totals_of
 from leadline.run.documents import depths_of
 from leadline.run.events import Listener, RuleChecked, without_started
+from leadline.run.money import BudgetReached
 from leadline.run.plan import Plan
-from leadline.run.time_limit import TimeLimit, TimeReached
+from leadline.run.time_limit import TimeReached
 from leadline.stats.allocate import (
     Design,
     SamplingStep,
@@ -48,8 +50,8 @@ class RuleResult:
     step: SamplingStep
     sentence: str
     saving: str
-    in_time: bool = True
-    """Whether it ended by itself, rather than with the time of the run."""
+    used_up: Literal["", "time", "budget"] = ""
+    """What ended the run before the rule did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +80,12 @@ class StoppingRule:
             )
         return cls(until, base, gate)
 
-    def look_for(self, plan: Plan, time: TimeLimit | None = None) -> Look:
-        """What the rule does after each round, at the lengths that the time allows. Raises if it cannot be applied to
-        the plan, before anything is sent."""
+    def look_for(self, plan: Plan, lengths: Sequence[int] | None = None) -> Look:
+        """What the rule does after each round, at the lengths that time and budget allow, if they are given. Raises if
+        it cannot be applied to the plan, before anything is sent."""
         design = _design(plan)
-        if time is not None:
-            kept = time.affordable(design.lengths, len(design.places) // len(design.lengths), plan.at_once)
-            design = replace(design, places=tuple(place for place in design.places if place[1] in kept))
+        if lengths is not None:
+            design = replace(design, places=tuple(place for place in design.places if place[1] in lengths))
         if self.until.rule == "verdict" and self.base is not None:
             _refuse_other_questions(self.base, plan)
         return _look_of(self.until, design, self.base, self.gate)
@@ -92,12 +93,12 @@ class StoppingRule:
     def ask(self, look: Look, plan: Plan, folder: Path, execute: Callable[..., None], listen: Listener) -> RuleResult:
         """Asks in rounds until the rule is satisfied or every cell has the samples of the spec."""
         with open_run(folder, plan.manifest) as writer:
-            step, in_time = _ask_in_rounds(look, plan, writer, execute, listen)
+            step, used_up = _ask_in_rounds(look, plan, writer, execute, listen)
             if self.until.rule == "verdict":
                 refuse_unmeasured(folder, totals_of(read_records(folder)))
             writer.sync()
-        sentence = format_step(step) if in_time else f"the time is used up, {format_step(step)}"
-        return RuleResult(step, sentence, format_saving(step, plan.spec.samples), in_time)
+        sentence = f"the {used_up} is used up, {format_step(step)}" if used_up else format_step(step)
+        return RuleResult(step, sentence, format_saving(step, plan.spec.samples), used_up)
 
 
 def _refuse_other_questions(base: Path, made: Plan) -> None:
@@ -114,9 +115,9 @@ def _refuse_other_questions(base: Path, made: Plan) -> None:
 
 def _ask_in_rounds(
     look: Look, made: Plan, writer: RunWriter, execute: Callable[..., None], listen: Listener
-) -> tuple[SamplingStep, bool]:
-    """Looks and asks until the rule is done, until no sample of a round gets an answer, or until the time is used up:
-    the last step, and whether it was reached in time."""
+) -> tuple[SamplingStep, Literal["", "time", "budget"]]:
+    """Looks and asks until the rule is done, until no sample of a round gets an answer, or until time or budget is used
+    up: the last step, and which of the two."""
     recorded = _by_key(writer.folder)
     asked: dict[str, None] = {}
     first = True
@@ -128,14 +129,16 @@ def _ask_in_rounds(
             heard = listen if first else without_started(listen)
             try:
                 execute(made, writer, listen=heard, only=missing)
-            except TimeReached:
-                return replace(step, outcome="undecided", next=()), False
+            except (TimeReached, BudgetReached) as reached:
+                return replace(step, outcome="undecided", next=()), (
+                    "time" if isinstance(reached, TimeReached) else "budget"
+                )
             first = False
             recorded = _by_key(writer.folder)
         asked.update(dict.fromkeys(wanted))
         if all(key not in recorded or recorded[key].failed for key in wanted):
-            return replace(step, outcome="undecided", next=(), unanswered=True), True
-    return step, True
+            return replace(step, outcome="undecided", next=(), unanswered=True), ""
+    return step, ""
 
 
 def _counted(made: Plan, records: Iterable[Record]) -> Iterator[Record]:

@@ -138,16 +138,15 @@ class EffectiveLength:
 
     @property
     def between(self) -> str:
-        """Where the effective length may be: `between 16k and 64k`, `below 8k`, `between 16k and 32k, or beyond`."""
+        """Where the effective length may be: `between 16k and 64k`, `below 8k`, `16k or more`, or `anything from below 1k
+        to above 4k`."""
         low, high = format_tokens(self.low), format_tokens(self.high)
         shortest, longest = format_tokens(self.scores[0].length), format_tokens(max(self.scores[-1].length, self.high))
         if self.low_open and self.high_open:
-            return (
-                f"between {shortest} and {longest}, or outside" if shortest != longest else f"below or above {shortest}"
-            )
+            return f"anything from below {shortest} to above {longest}"
         if self.low_open:
             return f"below {high}"
-        return f"between {low} and {longest}, or beyond" if self.high_open else f"between {low} and {high}"
+        return f"{low} or more" if self.high_open else f"between {low} and {high}"
 
     @property
     def ends(self) -> str:
