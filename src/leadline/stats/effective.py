@@ -138,8 +138,8 @@ class EffectiveLength:
 
     @property
     def between(self) -> str:
-        """Where the effective length may be: `between 16k and 64k`, `below 8k`, `16k or more`, or `anything from below 1k
-        to above 4k`."""
+        """Where the effective length may be: `between 16k and 64k`, `below 8k`, `16k or more`, or
+        `anything from below 1k to above 4k`."""
         low, high = format_tokens(self.low), format_tokens(self.high)
         shortest, longest = format_tokens(self.scores[0].length), format_tokens(max(self.scores[-1].length, self.high))
         if self.low_open and self.high_open:
