@@ -70,3 +70,12 @@ def test_a_length_that_is_too_short_for_thinking_is_answered_with_one_that_is_no
         assert shortest is not None, refused.err
         planned = say("plan", "niah", *model, "--lengths", shortest[1].replace(",", ""))
     assert planned.code == 0, planned.err
+
+
+def test_chosen_lengths_that_a_task_cannot_hold_in_this_tokenizer_are_left_out(say: Say) -> None:
+    planned = say("plan", "--model", "sim:cliff?window=8k&tokenizer=bytes", "--json")
+    assert planned.code == 0, planned.err
+    assert min(json.loads(planned.out)["lengths"]) > 1024
+    shown = f"{planned.out}{planned.err}"
+    assert "1k is left out: too short for vt and qa_fiction_1" in shown
+    assert "will fail" not in shown

@@ -22,7 +22,7 @@ from leadline.core.secrets import redact, remember
 from leadline.core.types import Cell
 from leadline.store.files import LOCK, replace_file
 from leadline.store.manifest import command_line, read_manifest, session
-from leadline.store.runs import PROMPTS, RECORDS, UnreadableLine, count_done, encode, open_run, read_records
+from leadline.store.runs import OLD_FORMAT, PROMPTS, RECORDS, UnreadableLine, count_done, encode, open_run, read_records
 from support.plain_records import manifest, record
 
 
@@ -384,3 +384,10 @@ def test_an_interrupted_replacement_leaves_no_file_behind(tmp_path: Path, monkey
     with pytest.raises(KeyboardInterrupt):
         replace_file(tmp_path / "manifest.json", b"{}")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_records_of_format_1_are_named_as_such_and_not_as_damaged(tmp_path: Path) -> None:
+    (tmp_path / RECORDS).write_bytes(b'{"version":1,"cell":{"task":"niah","length":1024,"depth":0.5,"sample":0}}\n')
+    unreadable: list[UnreadableLine] = []
+    assert list(read_records(tmp_path, unreadable)) == []
+    assert [line.why for line in unreadable] == [OLD_FORMAT]

@@ -260,6 +260,7 @@ def _prepare(spec: Spec, open_: OpenModel | None, listen: Listener, planning: bo
         if model.card.plan_only and not planning:
             fix = "`leadline plan` works with it; to run it, put its weights there"
             raise SourceError(model.card.plan_only, where=spec.model, fix=fix)
+        are_chosen = not spec.lengths
         spec, chosen = resolve_auto(spec, tasks, model)
         fitter = _make_fitter(spec, tasks, model)
         if not planning:
@@ -267,8 +268,11 @@ def _prepare(spec: Spec, open_: OpenModel | None, listen: Listener, planning: bo
         notes = (*model.card.notes, *chosen, *_check_card(spec, model.card), *_fewer_workers(spec.limits, model.card))
         check_memory(spec, tasks, model.tokenizer)
         fitter.extra_allowance = first_allowances(spec.allowance, spec.lengths)
-        allowed = {title: allowances(spec, title, task, fitter.extra_allowance) for title, task in tasks.items()}
         patient = Retrier(model, spec.limits, Stop(), listen)
+        if are_chosen:
+            spec, left_out = _without_short_lengths(spec, tasks, fitter, patient)
+            chosen, notes = (*chosen, *left_out), (*notes, *left_out)
+        allowed = {title: allowances(spec, title, task, fitter.extra_allowance) for title, task in tasks.items()}
         built, unbuilt = _build_first(spec, tasks, fitter, patient)
         _allow_what_was_built(allowed, built)
         costs = {title: cost_of(spec, task, allowed[title], built[title]) for title, task in tasks.items()}
@@ -488,6 +492,29 @@ def _build_first(
     if first_error and len(notes) == sum(map(len, built.values())):
         raise first_error
     return built, notes
+
+
+def _without_short_lengths(
+    spec: Spec, tasks: Mapping[str, Task], fitter: Fitter, patient: Retrier
+) -> tuple[Spec, tuple[str, ...]]:
+    """Chosen lengths without those that a task cannot hold in this tokenizer, two at least, and a note about them."""
+    kept, notes = list(spec.lengths), []
+    while len(kept) > 2:
+        shortest = spec.model_copy(update={"lengths": (kept[0],)})
+        titles = [title for title, task in tasks.items() if not _is_built(shortest, title, task, fitter, patient)]
+        if not titles:
+            break
+        notes.append(f"{format_length(kept.pop(0))} is left out: too short for {format_list(titles)}")
+    return spec.model_copy(update={"lengths": tuple(kept)}), tuple(notes)
+
+
+def _is_built(spec: Spec, title: str, task: Task, fitter: Fitter, patient: Retrier) -> bool:
+    try:
+        row = first_rows(spec, title, task)[-1]
+        patient.retry_call(partial(task.document, row, seed=spec.seed, fitter=fitter))
+    except LengthError:
+        return False
+    return True
 
 
 def _first_and_last_rows(spec: Spec, title: str, task: Task) -> list[tuple[Cell, ...]]:

@@ -85,6 +85,10 @@ RESCORING = "rescoring"
 # --- reading
 
 
+_OLD_RECORD = b'{"version":1,'
+OLD_FORMAT = "format 1, of a Leadline before 0.1.0, without the question: measure again"
+
+
 class UnreadableLine(NamedTuple):
     """A line of the records that is not a record."""
 
@@ -149,7 +153,8 @@ def _lines(
             record = decode(line)
         except DecodeError as error:
             if unreadable is not None and line.endswith(b"\n"):
-                unreadable.append(UnreadableLine(number, str(error)))
+                why = OLD_FORMAT if line.startswith(_OLD_RECORD) else str(error)
+                unreadable.append(UnreadableLine(number, why))
         yield start, line, record
         start += len(line)
 
