@@ -218,8 +218,6 @@ class ModelCard(Options):
     notes: tuple[str, ...] = ()
     nested_problem: str = ""
     """Why prefixes of one long reading differ from short readings; empty if they do not."""
-    logprobs_problem: str = Field("", exclude=True)
-    """Why it gives no log-probabilities of a prompt's tokens; empty if it may."""
     slots: int | None = Field(None, exclude=True)
     """How many requests its server answers at once, where it says so: more would only wait there."""
     plan_only: str = Field("", exclude=True)
@@ -367,11 +365,10 @@ def options_of(task: Task) -> dict[str, Any]:
 
 def logprob_model(model: Model, task: str) -> LogprobModel:
     """The model as one that gives log-probabilities, or an error that names one that does."""
-    if isinstance(model, LogprobModel) and not model.card.logprobs_problem:
+    if isinstance(model, LogprobModel):
         return model
-    why = f" ({model.card.logprobs_problem})" if model.card.logprobs_problem else ""
     raise UsageError(
-        f"{model.card.name} gives no log-probabilities of a prompt, which {task} needs{why}",
+        f"{model.card.name} gives no log-probabilities, which {task} needs",
         where=f"task {task}",
         fix="measure the model in process (hf:FOLDER), or serve it with vLLM",
     )

@@ -31,6 +31,8 @@ class ScoredText:
 
     ids: Ids
     start: int
+    shared: int = 0
+    """How many of the first tokens are those of the document, which other texts have too."""
 
     @property
     def tokens(self) -> int:
@@ -85,7 +87,7 @@ class ScoringWays:
         self, ids: Ids, continuations: Sequence[Continuation], spans: Sequence[tuple[int, int]]
     ) -> TokenNLL | Failure:
         """As `LogprobModel.nll`."""
-        texts = [ScoredText(np.concatenate([ids[: c.cut], c.ids]), c.cut + c.start) for c in continuations]
+        texts = [ScoredText(np.concatenate([ids[: c.cut], c.ids]), c.cut + c.start, c.cut) for c in continuations]
         span = ScoredText(ids[: max(stop for _, stop in spans)], min(a for a, _ in spans)) if spans else None
         if span is not None and self.whole is None:
             return Failure("unsupported", NO_SPANS)
@@ -148,7 +150,9 @@ def _counts(scores: Sequence[Scores]) -> dict[str, int]:
     return counts
 
 
-def block_tail(tokens: int, block: int) -> int:
-    """Tokens of a prompt that are read although its prefix is cached: those after the last whole block before its last
-    token, which is always read."""
-    return (tokens - 1) % block + 1
+def tail_reads(text: ScoredText, block: int, *, each_token: bool) -> int:
+    """Tokens that are read of a text up to its last scored token, when the whole blocks of its document are cached:
+    once, or for every scored token again from the last whole block before it."""
+    first = text.start - min(text.shared, text.start - 1) // block * block
+    rest = range(text.start + 1, text.tokens)
+    return first + (sum((place - 1) % block + 1 for place in rest) if each_token else len(rest))

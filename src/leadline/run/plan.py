@@ -39,7 +39,7 @@ from leadline.core.money import Tariff, check_budget
 from leadline.core.records import Failure
 from leadline.core.secrets import HIDDEN, holds_secret
 from leadline.core.spec import AUTO, MAX_LENGTH, Limits, Spec
-from leadline.core.types import Cell, Document, Reading
+from leadline.core.types import Cell, Continuation, Document, Reading
 from leadline.run.allowance import first_allowances
 from leadline.run.costs import Cost, allowances, cost_of, forecast, prompts_of
 from leadline.run.documents import (
@@ -323,10 +323,10 @@ def _ask_for_logprobs(tasks: Mapping[str, Task], model: Model) -> None:
         return
     asked = logprob_model(model, title)
     words = np.concatenate([model.tokenizer.encode(text) for text in (asked.plain.before, "One two three four.")])
-    outcome = asked.nll(words, (), ((1, len(words)),))
+    outcome = asked.nll(words, (Continuation(len(words), words, 1),))
     if isinstance(outcome, Failure) and not outcome.transient:
         raise UsageError(
-            f"{model.card.name} gives no log-probabilities of a prompt, which {title} needs: {outcome.message}",
+            f"{model.card.name} gives no log-probabilities, which {title} needs: {outcome.message}",
             where=model.address,
             fix="measure the model in process (hf:FOLDER), or serve it with vLLM",
         )

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from leadline.core.contracts import BatchUnit, ModelCard
-from leadline.core.errors import RunStopped, SourceError, TokenizerError, UsageError
-from leadline.core.files import expand_path
+from leadline.core.contracts import ModelCard
+from leadline.core.errors import RunStopped, SourceError
 from leadline.core.records import Answer, Completion, Failure, Sent
 from leadline.core.seeds import digest_bytes
-from leadline.core.types import Continuation, Document, Frame, Probe, TokenNLL, Tool
+from leadline.core.types import Continuation, Document, Frame, Probe, TokenNLL
 from leadline.models.architecture import architecture_constants
+from leadline.models.folder_texts import FolderTexts
 from leadline.models.hf import HF
 from leadline.models.hf.decode import Generated
 from leadline.models.hf.engine import Engine, EngineAnswer, EngineRequest
@@ -26,17 +26,10 @@ from leadline.models.hf.forecast import DocumentReading, forecast
 from leadline.models.hf.load import Loaded, stop_tokens, window_of
 from leadline.models.hf.memory import BYTES, GIB, DecoderShape
 from leadline.text.chat import (
-    NO_TOOLS_FIX,
     NOT_PREFILLED,
-    ChatTemplate,
-    adds_bos,
-    can_prefill,
-    completion_frame,
     opens_thinking,
-    special_token,
     split_thinking,
 )
-from leadline.text.tokenizers import FileTokenizer, find_tokenizer_file
 
 if TYPE_CHECKING:
     from leadline.core.types import Ids
@@ -45,54 +38,15 @@ T = TypeVar("T")
 PLANNED_CHUNK = 2048
 """Tokens read per pass in the plan for a model that is not loaded."""
 CONFIGURED = "config.json"
-_ANSWER_MARK = "\u2063answer\u2063"
 
 
-class _Texts:
-    """The tokenizer, chat template and frames of a model: its own, or those that the user named."""
-
-    asked_per: BatchUnit = "document"
-
-    def __init__(self, options: HF, folder: Path) -> None:
-        self._options = options
-        self._folder = expand_path(options.tokenizer) if options.tokenizer else folder
-        named = expand_path(options.template) if options.template else self._folder
-        self._template = ChatTemplate.load(named, self._folder) if named.exists() else None
-        if options.template and self._template is None:
-            raise TokenizerError(f"there is no chat template at {named}", where="template")
-        self.tokenizer: FileTokenizer = FileTokenizer(find_tokenizer_file(self._folder))
-        adds = special_token(self._folder, "bos_token") if adds_bos(self._folder) else ""
-        self.plain: Frame = completion_frame(adds)
-        self.frame: Frame = self._find_frame()
-
-    def _find_frame(self) -> Frame:
-        options, template = self._options, self._template
-        if options.form == "chat" and template is None:
-            raise UsageError(
-                "this model has no chat template", where=str(self._folder), fix="give template=FILE or form=completion"
-            )
-        if template is None or options.form == "completion":
-            return self.plain
-        thinking = None if options.thinking is None else options.thinking == "on"
-        frame = template.frame(thinking=thinking, prefill=True)
-        return frame if can_prefill(frame, thinking) else template.frame(thinking=thinking, prefill=False)
-
-    def tool_frame(self, tools: Sequence[Tool]) -> Frame:
-        if self._template is None:
-            raise TokenizerError("this model has no chat template", where=str(self._folder), fix=NO_TOOLS_FIX)
-        thinking = None if self._options.thinking is None else self._options.thinking == "on"
-        return self._template.tool_frame(tools, thinking=thinking)
-
-    def close(self) -> None:
-        pass
-
-
-class HFModel(_Texts):
+class HFModel(FolderTexts):
     """One model in this process. Not thread-safe: one worker, one document at a time."""
 
     def __init__(self, name: str, options: HF, loaded: Loaded) -> None:
         super().__init__(options, loaded.folder)
-        stops = {*stop_tokens(loaded.model, self._folder), *_end_of_turn(self._template, self.tokenizer)}
+        self._options = options
+        stops = {*stop_tokens(loaded.model, self._folder), *self.end_of_turn()}
         self.engine = Engine(
             loaded.model,
             sorted(stops),
@@ -271,11 +225,12 @@ class HFModel(_Texts):
         )
 
 
-class UnloadedModel(_Texts):
+class UnloadedModel(FolderTexts):
     """A folder with configuration and tokenizer and without weights: a run can be planned for it, and not made."""
 
     def __init__(self, name: str, options: HF, folder: Path, config: Any) -> None:
         super().__init__(options, folder)
+        self._options = options
         self._shape = DecoderShape.of_config(config)
         own = str(getattr(config.get_text_config(), "dtype", None) or "").removeprefix("torch.")
         self._dtype = options.dtype if options.dtype != "auto" else own if own in BYTES else "bfloat16"
@@ -319,19 +274,6 @@ class UnloadedModel(_Texts):
         self, ids: Ids, continuations: Sequence[Continuation] = (), spans: Sequence[tuple[int, int]] = ()
     ) -> TokenNLL | Failure:
         raise SourceError(self.card.plan_only, where=self.card.name)
-
-
-def _end_of_turn(template: ChatTemplate | None, tokenizer: FileTokenizer) -> list[int]:
-    """The marker that the template puts after an assistant's answer, if it is a single special token."""
-    if template is None:
-        return []
-    turn = {"role": "user", "content": "?"}
-    try:
-        whole = template.render([turn, {"role": "assistant", "content": _ANSWER_MARK}, turn])
-    except TokenizerError:
-        return []  # a template for one turn only
-    first = tokenizer.encode(whole.partition(_ANSWER_MARK)[2].lstrip())[:1].tolist()
-    return [token for token in first if tokenizer.is_special(token)]
 
 
 def _check_scorable(tokens: int, continuations: Sequence[Continuation], spans: Sequence[tuple[int, int]]) -> None:

@@ -58,8 +58,6 @@ if TYPE_CHECKING:
 
 _KEY = re.compile(r"(sk|pk|gsk|hf|xai|r8|pplx|nvapi|glpat|ghp|AIza|key)[_-]?(?=.*[a-z0-9])\w{12,}", re.ASCII)
 """How the keys of known services begin, in a name that may be that of an environment variable."""
-NO_PROMPT_LOGPROBS = {"llamacpp": "llama.cpp's server lists those of generated tokens only"}
-"""By kind of server: why it has no log-probabilities of a prompt."""
 IN_ENVIRONMENT = "put the whole URL into an environment variable and give its name: base_url_env=NAME"
 
 
@@ -301,6 +299,9 @@ class OpenAIModel:
         self.frame: Frame = self._find_frame()
         unknown = self._chat and not self.frame.after
         self._opened_thinking = None if unknown else opens_thinking(self.frame.after)
+        if self._sends_ids and thinking.request:
+            what = f"thinking={options.thinking} is a field of the chat endpoint, which send=ids does not use"
+            raise UsageError(what, where="send", fix="leave out one of them, or use thinking=on or off")
         if self._sends_ids and not server.away:
             self._check_ids(unknown=unknown)
 
@@ -333,7 +334,6 @@ class OpenAIModel:
             constants=dict(server.constants),
             fingerprints=fingerprints,
             notes=tuple(notes),
-            logprobs_problem=NO_PROMPT_LOGPROBS.get(server.kind, ""),
             slots=server.slots,
             plan_only=server.away,
         )

@@ -26,7 +26,7 @@ from leadline.models.openai.replies import (
     request_failure,
     token_counts,
 )
-from leadline.models.prefix_scoring import ScoredText, Scores, block_tail
+from leadline.models.prefix_scoring import ScoredText, Scores, tail_reads
 
 if TYPE_CHECKING:
     from leadline.core.types import Ids, Nats
@@ -50,19 +50,19 @@ class Endpoint:
 
     def completions(self, ids: Ids, fields: Json) -> Json | Failure:
         body = {**self.extra, "model": self.model, "prompt": ids.tolist(), "temperature": 0.0, "max_tokens": 1}
-        return self._post(f"{self.client.base_url}/completions", {**body, **fields})
+        return self._post(f"{self.client.base_url}/completions", {**body, **fields}, self.key_name)
 
     def native(self, path: str, body: Json) -> Json | Failure:
         """An endpoint of the server's own, outside of /v1."""
         return self._post(f"{self.client.root_url}{path}", body)
 
-    def _post(self, url: str, body: Json) -> Json | Failure:
+    def _post(self, url: str, body: Json, key_name: str = "") -> Json | Failure:
         try:
             reply = self.client.post(url, msgspec.json.encode(body))
         except RequestFailed as error:
             return request_failure(error)
         if reply.status != 200:
-            return parse_refusal(reply, self.key_name)
+            return parse_refusal(reply, key_name)
         page = decode_json(reply)
         if page is None:
             return Failure("malformed", f"no JSON object: {excerpt(reply.body)}", transient=True, status=200)
@@ -91,23 +91,23 @@ class _ByText:
 
 @dataclass(frozen=True, slots=True)
 class _ByToken:
-    """A way with one request for each scored token. Of several, the first is asked alone, so that the others find the
-    prefix in the cache."""
+    """A way with one request for each scored token. The first token of every text is asked before the others, so that
+    those find all that is before them in the cache."""
 
     endpoint: Endpoint
     at_once: int = AT_ONCE
 
     def score(self, texts: Sequence[ScoredText]) -> list[Scores] | Failure:
-        calls = [partial(self.ask, text.ids[:place], int(text.ids[place])) for text in texts for place in _scored(text)]
-        alone = 1 if len(texts) == 1 else 0
-        first = _all_of([call() for call in calls[:alone]])
-        if isinstance(first, Failure):
-            return first
-        rest = _all_of(call_at_once(calls[alone:], self.at_once))
-        if isinstance(rest, Failure):
-            return rest
-        tokens = iter([*first, *rest])
-        return [_joined([next(tokens) for _ in _scored(text)]) for text in texts]
+        found: dict[tuple[int, int], Scores] = {}
+        asked = [(number, place) for number, text in enumerate(texts) for place in _scored(text)]
+        first = [(number, text.start) for number, text in enumerate(texts)]
+        for wave in (first, [each for each in asked if each not in first]):
+            calls = [partial(self.ask, texts[n].ids[:place], int(texts[n].ids[place])) for n, place in wave]
+            scores = _all_of(call_at_once(calls, self.at_once))
+            if isinstance(scores, Failure):
+                return scores
+            found |= dict(zip(wave, scores, strict=True))
+        return [_joined([found[number, place] for place in _scored(text)]) for number, text in enumerate(texts)]
 
     def ask(self, before: Ids, token: int) -> Scores | Failure:
         raise NotImplementedError
@@ -119,7 +119,7 @@ class ForcedTokens(_ByToken):
     title = "forced tokens after a cached prefix, one request a token"
 
     def reads(self, text: ScoredText, block: int) -> int:
-        return sum(block_tail(place, block) for place in _scored(text))
+        return tail_reads(text, block, each_token=True)
 
     def ask(self, before: Ids, token: int) -> Scores | Failure:
         fields = {"logprobs": 1, "allowed_token_ids": [token], "return_tokens_as_token_ids": True, "ignore_eos": True}
@@ -139,7 +139,7 @@ class ForcedTrace(_ByText):
     title = "forced trace after a cached prefix, one request a continuation"
 
     def reads(self, text: ScoredText, block: int) -> int:
-        return block_tail(text.start, block) + text.tokens - text.start - 1
+        return tail_reads(text, block, each_token=False)
 
     def ask(self, text: ScoredText) -> Scores | Failure:
         trace = text.scored
@@ -171,7 +171,7 @@ class TailOfPrompt(_ByText):
     title = "end of the prompt after a cached prefix, one request a continuation"
 
     def reads(self, text: ScoredText, block: int) -> int:
-        return text.tokens - (text.start - 1) // block * block
+        return tail_reads(text, block, each_token=False) + 1
 
     def ask(self, text: ScoredText) -> Scores | Failure:
         return _sglang(self.endpoint, text, text.start - 1)
@@ -184,7 +184,7 @@ class WrittenTokens(_ByToken):
     title = "tokens written by a bias after a cached prefix, one request a token"
 
     def reads(self, text: ScoredText, block: int) -> int:
-        return text.tokens - text.start + 1
+        return tail_reads(text, 1, each_token=True)
 
     def ask(self, before: Ids, token: int) -> Scores | Failure:
         body = {

@@ -1,0 +1,1 @@
+"""Serving engines in process: `vllm:` and `sglang:`, each in a process of its own."""

@@ -1,0 +1,207 @@
+"""An opened `vllm:` or `sglang:` model: documents in, answers and log-probabilities out.
+
+The longest probe of a document is asked first and alone, then all others at once, so that the engine has the document
+in its prefix cache. What came from there is on every record (`cached_tokens`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from leadline.core.contracts import ModelCard, PrefixCache
+from leadline.core.errors import UsageError
+from leadline.core.records import Answer, Completion, Failure, Sent
+from leadline.core.seeds import digest, digest_bytes
+from leadline.core.types import Continuation, Document, Probe, TokenNLL
+from leadline.features.engines.options import EngineOptions
+from leadline.features.engines.process import EngineProcess, EngineRefused
+from leadline.models.architecture import read_constants
+from leadline.models.folder_texts import FolderTexts
+from leadline.models.prefix_scoring import ScoredText, Scores, ScoringWays, tail_reads
+from leadline.text.chat import NOT_PREFILLED, opens_thinking, split_thinking
+
+if TYPE_CHECKING:
+    from leadline.core.types import Ids
+
+
+class EngineModel(FolderTexts):
+    """One engine in a process of its own."""
+
+    def __init__(self, name: str, options: EngineOptions, process: EngineProcess, info: dict[str, Any]) -> None:
+        super().__init__(options, Path(info["folder"]))
+        self._options = options
+        self._process = process
+        self._info = info
+        self._stops = self.end_of_turn()
+        self._ways = ScoringWays(
+            EngineWay(process, options.scoring), EngineWay(process, "whole"), block=max(1, int(info["block"]))
+        )
+        self.card: ModelCard = self._describe(name)
+
+    @property
+    def prefix_cache(self) -> PrefixCache:
+        return PrefixCache(tokens=self._info["kv_tokens"], block=max(1, int(self._info["block"])))
+
+    def answer(self, document: Document, probes: Sequence[Probe]) -> list[Answer]:
+        order = sorted(range(len(probes)), key=lambda n: -probes[n].cut)
+        answers: dict[int, Answer] = {}
+        for numbers in (order[:1], order[1:]):
+            if numbers:
+                answers |= dict(zip(numbers, self._ask(document, [probes[n] for n in numbers]), strict=True))
+        return [answers[n] for n in range(len(probes))]
+
+    def nll(
+        self, ids: Ids, continuations: Sequence[Continuation] = (), spans: Sequence[tuple[int, int]] = ()
+    ) -> TokenNLL | Failure:
+        return self._ways.nll(ids, continuations, spans)
+
+    def forecast(
+        self, documents: Iterable[Sequence[tuple[int, int, int]]], kept: Iterable[int] = ()
+    ) -> tuple[str, ...]:
+        """What the engine's KV cache holds; an error when the longest document is not among it."""
+        longest = max((prompt + new for probes in documents for prompt, _, new in probes), default=0)
+        held = self._info["kv_tokens"]
+        if held is None or not longest:
+            return ()
+        if longest > held:
+            raise UsageError(
+                f"the engine's KV cache holds {held:,} tokens, and the longest document needs {longest:,}",
+                where=self.card.name,
+                fix="shorter --lengths, tensor_parallel_size= over more GPUs, or kv_cache_dtype=fp8",
+            )
+        return (
+            f"the engine's KV cache holds {held:,} tokens ({self._info['kv_dtype']}): {held // longest} of the longest",
+        )
+
+    def close(self) -> None:
+        self._process.close()
+
+    def _ask(self, document: Document, probes: Sequence[Probe]) -> list[Answer]:
+        """The answers of probes that are asked at once; one refused by the engine fails all of them."""
+        began = time.monotonic()
+        prompts = [
+            {
+                "ids": document.prompt_ids(p).tolist(), "max_tokens": self._options.max_tokens or p.question.allowance,
+                "stop": self._stops,
+            }
+            for p in probes
+        ]  # fmt: skip
+        try:
+            written: list[Any] = self._process.ask({"do": "write", "prompts": prompts})
+        except EngineRefused as error:
+            written = [refusal(str(error))] * len(probes)
+        seconds = (time.monotonic() - began) / len(probes)
+        return [
+            Answer(self._sent(document, probe, prompt["max_tokens"]), self._outcome(document, reply), seconds)
+            for probe, prompt, reply in zip(probes, prompts, written, strict=True)
+        ]
+
+    def _outcome(self, document: Document, reply: dict[str, Any] | Failure) -> Completion | Failure:
+        if isinstance(reply, Failure):
+            return reply
+        if reply["corrupted"]:
+            return Failure("unsupported", "the model's logits are not numbers (NaN); try dtype=float32 or bfloat16")
+        if reply["finish"] == "abort":
+            return Failure("aborted", "the engine ended the answer", transient=True)
+        thinking, text = split_thinking(
+            self.tokenizer.decode(reply["ids"]), opened=opens_thinking(document.frame.after)
+        )
+        return Completion(
+            text=text,
+            finish=reply["finish"],
+            thinking=thinking,
+            prompt_tokens=reply["prompt_tokens"],
+            completion_tokens=len(reply["ids"]) + reply["stopped"],
+            cached_tokens=reply["cached_tokens"],
+        )
+
+    def _sent(self, document: Document, probe: Probe, allowance: int) -> Sent:
+        return Sent(
+            form="ids",
+            prefix=document.prefix_place(probe),
+            digest=digest_bytes(document.prompt_ids(probe).astype("<i4").tobytes()),
+            decoding={"method": "greedy", "max_tokens": allowance, "min_tokens": 1},
+        )
+
+    def _describe(self, name: str) -> ModelCard:
+        info, engine = self._info, self._options.engine
+        notes = [f"{engine} {info['version']}, {info['dtype']}, KV cache {info['kv_dtype']}"]
+        if info["kv_tokens"]:
+            notes.append(f"its KV cache holds {info['kv_tokens']:,} tokens in blocks of {info['block']}")
+        if self.frame.form == "completion":
+            notes.append("completion form: no chat template")
+        elif not self.frame.prefill:
+            notes.append(NOT_PREFILLED)
+        return ModelCard(
+            name=f"{engine}:{name}",
+            window=info["window"],
+            window_origin=f"stated by {engine}",
+            constants=read_constants(Path(info["folder"])),
+            fingerprints={
+                "tokenizer": self.tokenizer.fingerprint,
+                "template": self.frame.fingerprint,
+                "weights": weights_digest(name, Path(info["folder"])),
+                "engine": f"{engine} {info['version']}",
+                "dtype": f"{info['dtype']}, KV {info['kv_dtype']}",
+                "decoding": f"greedy, stop at {','.join(map(str, self._stops))}",
+                "options": digest(self._options.engine_arguments()),
+            },
+            notes=tuple(notes),
+        )
+
+
+def refusal(message: str) -> Failure:
+    """The failure that an engine's error message is."""
+    low = message.lower()
+    if "out of memory" in low:
+        return Failure("out_of_memory", message)
+    if "maximum model length" in low or "context length" in low or "max_model_len" in low:
+        return Failure("context_length", message)
+    return Failure("refused_request", message)
+
+
+def weights_digest(name: str, folder: Path) -> str:
+    """Of the configuration, and of the names and sizes of the weights where they are in the folder."""
+    config = folder / "config.json"
+    sizes = {path.name: path.stat().st_size for path in sorted(folder.glob("*.safetensors"))}
+    return digest([Path(name).name, config.read_text() if config.is_file() else "", sizes])
+
+
+@dataclass(frozen=True, slots=True)
+class EngineWay:
+    """A way to have texts scored by the engine: forced, trace, tail or whole."""
+
+    process: EngineProcess
+    way: str
+
+    @property
+    def title(self) -> str:
+        return {
+            "forced": "forced tokens after a cached prefix, in the engine",
+            "trace": "forced trace after a cached prefix, in the engine",
+            "tail": "end of the prompt after a cached prefix, in the engine",
+            "whole": "every token of the prompt, in the engine",
+        }[self.way]
+
+    def reads(self, text: ScoredText, block: int) -> int:
+        return tail_reads(text, block, each_token=self.way == "forced")
+
+    def score(self, texts: Sequence[ScoredText]) -> list[Scores] | Failure:
+        asked = [{"ids": text.ids.tolist(), "start": text.start} for text in texts]
+        try:
+            replies = self.process.ask({"do": "score", "texts": asked, "way": self.way})
+        except EngineRefused as error:
+            return refusal(str(error))
+        return [
+            Scores(
+                -np.array([np.nan if value is None else value for value in reply["logprobs"]], np.float64),
+                reply["requests"], reply["prompt_tokens"], reply["cached_tokens"],
+            )
+            for reply in replies
+        ]  # fmt: skip

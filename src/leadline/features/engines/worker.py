@@ -1,0 +1,251 @@
+"""The process of an engine: vLLM's LLM or SGLang's Engine, asked through its standard input, answering on its output.
+
+Run as a file by the Python that has the engine, which need not have Leadline: this module imports the standard library
+alone until it is told which engine to start. Messages are JSON objects, each after its size in eight bytes. What the
+engine prints goes to the standard error, so that it cannot come between the answers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import sys
+from typing import Any, BinaryIO
+
+SIZE = struct.Struct(">Q")
+
+
+class VllmEngine:
+    def __init__(self, model: str, options: dict[str, Any]) -> None:
+        import vllm  # type: ignore[import-not-found,unused-ignore]
+
+        self.sampling = vllm.SamplingParams
+        self.version = str(getattr(vllm, "__version__", ""))
+        self.llm = vllm.LLM(model=model, seed=0, enable_prefix_caching=True, disable_log_stats=False, **options)
+
+    def describe(self) -> dict[str, Any]:
+        config = self.llm.llm_engine.vllm_config
+        cache = config.cache_config
+        block, blocks = getattr(cache, "block_size", None) or 1, getattr(cache, "num_gpu_blocks", None)
+        return {
+            "version": self.version,
+            "window": int(config.model_config.max_model_len),
+            "dtype": str(config.model_config.dtype).replace("torch.", ""),
+            "kv_dtype": str(getattr(cache, "cache_dtype", "auto")),
+            "block": int(block),
+            "kv_tokens": int(blocks) * int(block) if blocks else None,
+        }
+
+    def write(self, prompts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        params = [
+            self.sampling(
+                temperature=0.0, max_tokens=p["max_tokens"], min_tokens=1, stop_token_ids=p["stop"], detokenize=False
+            )
+            for p in prompts
+        ]  # fmt: skip
+        found = []
+        for output in self._generate([p["ids"] for p in prompts], params):
+            written = output.outputs[0]
+            ids = list(written.token_ids)
+            stopped = written.finish_reason == "stop"
+            found.append(
+                {
+                    "ids": ids[:-1] if stopped and ids else ids, "finish": written.finish_reason, "stopped": stopped,
+                    "prompt_tokens": len(output.prompt_token_ids), "cached_tokens": output.num_cached_tokens,
+                    "corrupted": bool(getattr(output.metrics, "is_corrupted", False)),
+                }
+            )  # fmt: skip
+        return found
+
+    def score(self, texts: list[dict[str, Any]], way: str) -> list[dict[str, Any]]:
+        if way == "whole":
+            return self._score_whole(texts)
+        return self._score_traces(texts) if way == "trace" else self._score_forced(texts)
+
+    def _score_whole(self, texts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        params = [self.sampling(temperature=0.0, max_tokens=1, prompt_logprobs=0, detokenize=False) for _ in texts]
+        found = []
+        for text, output in zip(texts, self._generate([t["ids"] for t in texts], params), strict=True):
+            ids, listed = text["ids"], output.prompt_logprobs
+            values = [listed[place][ids[place]].logprob for place in range(text["start"], len(ids))]
+            found.append(_scored(values, [output]))
+        return found
+
+    def _score_traces(self, texts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        params = []
+        for text in texts:
+            trace = text["ids"][text["start"] :]
+            params.append(
+                self.sampling(
+                    temperature=0.0, max_tokens=len(trace), logprobs=0, detokenize=False, trace_decode_token_ids=trace
+                )
+            )  # fmt: skip
+        found = []
+        outputs = self._generate([t["ids"][: t["start"]] for t in texts], params)
+        for text, output in zip(texts, outputs, strict=True):
+            trace, written = text["ids"][text["start"] :], output.outputs[0]
+            if list(written.token_ids) != trace:
+                raise ValueError(f"the engine replayed {len(written.token_ids)} of {len(trace)} tokens of a trace")
+            values = [chances[token].logprob for token, chances in zip(trace, written.logprobs, strict=True)]
+            found.append(_scored(values, [output]))
+        return found
+
+    def _score_forced(self, texts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        outputs: dict[tuple[int, int], Any] = {}
+        first = [(number, text["start"]) for number, text in enumerate(texts)]
+        rest = [
+            (number, place) for number, text in enumerate(texts) for place in range(text["start"] + 1, len(text["ids"]))
+        ]
+        for wave in (first, rest):  # the first token of every text, then the others, which find it in the cache
+            prompts = [texts[number]["ids"][:place] for number, place in wave]
+            params = [
+                self.sampling(
+                    temperature=0.0, max_tokens=1, logprobs=1, allowed_token_ids=[texts[number]["ids"][place]],
+                    ignore_eos=True, detokenize=False,
+                )
+                for number, place in wave
+            ]  # fmt: skip
+            outputs |= dict(zip(wave, self._generate(prompts, params), strict=True))
+        found = []
+        for number, text in enumerate(texts):
+            own = [outputs[number, place] for place in _places(text)]
+            tokens = text["ids"][text["start"] :]
+            values = [out.outputs[0].logprobs[0][token].logprob for out, token in zip(own, tokens, strict=True)]
+            found.append(_scored(values, own))
+        return found
+
+    def _generate(self, prompts: list[list[int]], params: list[Any]) -> list[Any]:
+        if not prompts:
+            return []
+        return list(self.llm.generate([{"prompt_token_ids": ids} for ids in prompts], params, use_tqdm=False))
+
+
+class SGLangEngine:
+    def __init__(self, model: str, options: dict[str, Any]) -> None:
+        import sglang  # type: ignore[import-not-found,unused-ignore]
+
+        self.version = str(getattr(sglang, "__version__", ""))
+        self.engine = sglang.Engine(model_path=model, random_seed=0, log_level="error", **options)
+
+    def describe(self) -> dict[str, Any]:
+        info = self.engine.get_server_info()
+        window = info.get("context_length") or self.engine.tokenizer_manager.model_config.context_len
+        return {
+            "version": self.version, "window": int(window), "dtype": str(info.get("dtype") or "auto"),
+            "kv_dtype": str(info.get("kv_cache_dtype") or "auto"), "block": int(info.get("page_size") or 1),
+            "kv_tokens": info.get("max_total_num_tokens"),
+        }  # fmt: skip
+
+    def write(self, prompts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        params = [
+            {"temperature": 0.0, "max_new_tokens": p["max_tokens"], "min_new_tokens": 1, "stop_token_ids": p["stop"]}
+            for p in prompts
+        ]
+        found = []
+        for output in self.engine.generate(input_ids=[p["ids"] for p in prompts], sampling_params=params):
+            meta, ids = output["meta_info"], list(output["output_ids"])
+            finish = (meta.get("finish_reason") or {}).get("type", "")
+            stopped = finish == "stop"
+            found.append(
+                {
+                    "ids": ids[:-1] if stopped and ids else ids, "finish": finish, "stopped": stopped,
+                    "prompt_tokens": meta["prompt_tokens"], "cached_tokens": meta.get("cached_tokens"),
+                    "corrupted": False,
+                }
+            )  # fmt: skip
+        return found
+
+    def score(self, texts: list[dict[str, Any]], way: str) -> list[dict[str, Any]]:
+        starts = [0 if way == "whole" else text["start"] - 1 for text in texts]  # the value at the start is missing
+        params = [{"temperature": 0.0, "max_new_tokens": 1} for _ in texts]
+        outputs = self.engine.generate(
+            input_ids=[t["ids"] for t in texts], sampling_params=params, return_logprob=True, logprob_start_len=starts
+        )
+        found = []
+        for text, output in zip(texts, outputs, strict=True):
+            meta, wanted = output["meta_info"], text["ids"][text["start"] :]
+            rows = meta["input_token_logprobs"][-len(wanted) :]
+            if [row[1] for row in rows] != wanted:
+                raise ValueError("the engine's log-probabilities are not those of the tokens that it was given")
+            cached = meta.get("cached_tokens")
+            found.append(
+                {
+                    "logprobs": [row[0] for row in rows], "requests": 1, "prompt_tokens": meta["prompt_tokens"],
+                    "cached_tokens": cached,
+                }
+            )  # fmt: skip
+        return found
+
+
+def _places(text: dict[str, Any]) -> range:
+    return range(text["start"], len(text["ids"]))
+
+
+def _scored(values: list[float], outputs: list[Any]) -> dict[str, Any]:
+    cached = [output.num_cached_tokens for output in outputs]
+    return {
+        "logprobs": values, "requests": len(outputs),
+        "prompt_tokens": sum(len(output.prompt_token_ids) for output in outputs),
+        "cached_tokens": None if None in cached else sum(cached),
+    }  # fmt: skip
+
+
+def folder_of(model: str, revision: str) -> str:
+    """The folder with the tokenizer and configuration of a model, downloaded if it is a hub name."""
+    if os.path.isdir(model):
+        return model
+    from huggingface_hub import snapshot_download  # engines need this package themselves
+
+    patterns = ["*.json", "*.jinja", "tokenizer*", "*.model"]
+    return str(snapshot_download(model, revision=revision or None, allow_patterns=patterns))
+
+
+class Worker:
+    def __init__(self) -> None:
+        self.engine: VllmEngine | SGLangEngine | None = None
+
+    def answer(self, message: dict[str, Any]) -> Any:
+        if message["do"] == "start":
+            folder = folder_of(message["model"], message["revision"])
+            make: type[VllmEngine] | type[SGLangEngine]
+            make = VllmEngine if message["engine"] == "vllm" else SGLangEngine
+            engine = make(message["model"], message["options"])
+            self.engine = engine
+            return {**engine.describe(), "folder": folder}
+        assert self.engine is not None
+        if message["do"] == "write":
+            return self.engine.write(message["prompts"])
+        return self.engine.score(message["texts"], message["way"])
+
+
+def read_message(stream: BinaryIO) -> Any:
+    """The next message; None at the end of the stream."""
+    head = stream.read(SIZE.size)
+    if len(head) < SIZE.size:
+        return None
+    (size,) = SIZE.unpack(head)
+    body = stream.read(size)
+    return json.loads(body) if len(body) == size else None
+
+
+def write_message(stream: BinaryIO, message: Any) -> None:
+    body = json.dumps(message).encode()
+    stream.write(SIZE.pack(len(body)) + body)
+    stream.flush()
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    worker = Worker()
+    while (message := read_message(sys.stdin.buffer)) is not None:
+        try:
+            reply = {"ok": worker.answer(message)}
+        except Exception as error:
+            reply = {"error": str(error)[:2000], "type": type(error).__name__, "module": getattr(error, "name", None)}
+        write_message(answers, reply)
+
+
+if __name__ == "__main__":
+    main()

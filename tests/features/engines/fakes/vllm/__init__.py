@@ -1,0 +1,106 @@
+"""As much of vLLM's offline engine as is used, with its defaults and its refusals; see FAKE_* for planted faults."""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+from support.rule_lm import BLOCK, Cache, likely, nats
+
+__version__ = "0.32.0"
+FAULT = os.environ.get("FAKE_FAULT", "")
+
+
+class SamplingParams:
+    def __init__(
+        self,
+        temperature: float = 1.0,
+        max_tokens: int = 16,
+        min_tokens: int = 0,
+        stop_token_ids: list[int] | None = None,
+        logprobs: int | None = None,
+        prompt_logprobs: int | None = None,
+        allowed_token_ids: list[int] | None = None,
+        ignore_eos: bool = False,
+        detokenize: bool = True,
+        **further: Any,
+    ) -> None:
+        if set(further) - {"trace_decode_token_ids"}:
+            raise TypeError(f"Unexpected keyword argument {sorted(further)[0]!r}")
+        if FAULT == "renamed" and allowed_token_ids is not None:
+            raise TypeError("Unexpected keyword argument 'allowed_token_ids'")
+        assert temperature == 0.0, "greedy runs name their temperature"
+        self.max_tokens, self.stop, self.ignore_eos = max_tokens, set(stop_token_ids or ()) | {2}, ignore_eos
+        self.logprobs, self.prompt_logprobs, self.allowed = logprobs, prompt_logprobs, allowed_token_ids
+        self.trace = further.get("trace_decode_token_ids")
+
+
+class LLM:
+    def __init__(self, model: str, **options: Any) -> None:
+        if FAULT == "dies":
+            print("EngineCore failed to start: CUDA driver version is insufficient", file=sys.stderr, flush=True)
+            os._exit(3)
+        if FAULT == "memory":
+            raise ValueError("No available memory for the cache blocks. Try increasing gpu_memory_utilization")
+        unknown = set(options) - {
+            "seed", "enable_prefix_caching", "disable_log_stats", "max_model_len", "dtype", "tensor_parallel_size",
+            "kv_cache_dtype", "enable_trace_replay",
+        }  # fmt: skip
+        if unknown:
+            raise TypeError(f"EngineArgs.__init__() got an unexpected keyword argument {sorted(unknown)[0]!r}")
+        print("INFO loading", model)  # engines print to their standard output
+        self.window, self.cache = options.get("max_model_len", 512), Cache(BLOCK)
+        self.trace_replay = options.get("enable_trace_replay", False)
+        cache_config = SimpleNamespace(
+            block_size=BLOCK, num_gpu_blocks=64, cache_dtype=options.get("kv_cache_dtype", "auto")
+        )
+        model_config = SimpleNamespace(max_model_len=self.window, dtype="torch.float32")
+        config = SimpleNamespace(cache_config=cache_config, model_config=model_config)
+        self.llm_engine = SimpleNamespace(vllm_config=config)
+        self.calls = 0
+
+    def generate(self, prompts: list[dict[str, list[int]]], params: list[SamplingParams], use_tqdm: bool) -> list[Any]:
+        assert not use_tqdm
+        self.calls += 1
+        if FAULT == "dies_later" and self.calls > 1:
+            print("torch.AcceleratorError: an illegal memory access was encountered", file=sys.stderr, flush=True)
+            os._exit(9)
+        # Requests of one call do not find each other's blocks: they are admitted in one step.
+        hits = []
+        for prompt, asked in zip(prompts, params, strict=True):
+            copy = Cache(BLOCK)
+            copy.held = set(self.cache.held)
+            hits.append(0 if asked.prompt_logprobs is not None else copy.read(prompt["prompt_token_ids"]))
+        for prompt in prompts:
+            self.cache.read(prompt["prompt_token_ids"])
+        return [self._output(p["prompt_token_ids"], s, hit) for p, s, hit in zip(prompts, params, hits, strict=True)]
+
+    def _output(self, ids: list[int], asked: SamplingParams, cached: int) -> Any:
+        if len(ids) >= self.window:
+            raise ValueError(f"The prompt (length {len(ids)}) is longer than the maximum model length of {self.window}")
+        if asked.trace is not None and not self.trace_replay:
+            raise ValueError("trace replay is not enabled")
+        written: list[int] = []
+        chances: list[dict[int, Any]] = []
+        while len(written) < min(asked.max_tokens, len(asked.trace or [0] * asked.max_tokens)):
+            before = [*ids, *written]
+            token = asked.trace[len(written)] if asked.trace else asked.allowed[0] if asked.allowed else likely(before)
+            chances.append({token: SimpleNamespace(logprob=-nats(before, token))})
+            written.append(token)
+            if token in asked.stop and not asked.ignore_eos and not asked.trace:
+                break
+        stopped = bool(written) and written[-1] in asked.stop and not asked.ignore_eos and not asked.trace
+        listed = None
+        if asked.prompt_logprobs is not None:
+            listed = [None, *({ids[n]: SimpleNamespace(logprob=-nats(ids[:n], ids[n]))} for n in range(1, len(ids)))]
+        output = SimpleNamespace(
+            token_ids=written,
+            finish_reason="stop" if stopped else "length",
+            logprobs=chances if asked.logprobs is not None else None,
+        )
+        return SimpleNamespace(
+            outputs=[output], prompt_token_ids=ids, num_cached_tokens=cached, prompt_logprobs=listed,
+            metrics=SimpleNamespace(is_corrupted=FAULT == "nan"),
+        )  # fmt: skip

@@ -1,0 +1,243 @@
+"""`vllm:` and `sglang:` in process: fake engines in a real process of their own, asked as the real ones are."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+import leadline
+from leadline.core.errors import LeadlineError, MissingExtra, RunStopped, SourceError, UsageError
+from leadline.core.records import Completion, Failure, Measurement
+from leadline.core.registry import ModelName, provider
+from leadline.core.spec import make_spec
+from leadline.core.types import Continuation, TokenNLL
+from leadline.features.engines.model import EngineModel
+from leadline.features.engines.provider import VLLM, EngineProvider, SGLang
+from support.logprob_model import RuleLogprobModel
+from support.rule_lm import VOCABULARY, nats
+
+FAKES = Path(__file__).parent / "fakes"
+TESTS = Path(__file__).parents[2]
+
+CHAT = (
+    "{% for m in messages %}<|start|>{{ m.role }}\n{{ m.content }}<|end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
+)
+DOCUMENT = np.random.default_rng(5).integers(8, VOCABULARY, 300).astype(np.int32)
+REPEATED = [DOCUMENT[a : a + 16] for a in (20, 90, 200)]
+ASKED = [*(Continuation(300, ids, 8) for ids in REPEATED), Continuation(0, REPEATED[0], 8)]
+SPANS = [(1, 300)]
+
+
+@pytest.fixture(autouse=True)
+def _engines_are_fakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (FAKES, TESTS))))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A model's folder with everything but weights, which the fakes do not need."""
+    words = {"<pad>": 0, "<s>": 1, "</s>": 2, "<|start|>": 3, "<|end|>": 4, "user": 5, "assistant": 6, "<unk>": 7}
+    words |= {f"w{n}": n for n in range(8, VOCABULARY)}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.decoder = decoders.Fuse()
+    tokenizer.add_special_tokens(["<pad>", "<s>", "</s>", "<|start|>", "<|end|>"])
+    made = tmp_path / "model"
+    made.mkdir()
+    tokenizer.save(str(made / "tokenizer.json"))
+    settings = {"bos_token": "<s>", "eos_token": "</s>", "chat_template": CHAT}
+    (made / "tokenizer_config.json").write_text(json.dumps(settings))
+    (made / "config.json").write_text(json.dumps({"model_type": "llama", "max_position_embeddings": 512}))
+    return made
+
+
+@pytest.fixture(params=["vllm", "sglang"])
+def model(request: pytest.FixtureRequest, folder: Path) -> Iterator[EngineModel]:
+    options: EngineProvider = VLLM() if request.param == "vllm" else SGLang()
+    opened = options.open(str(folder))
+    yield opened
+    opened.close()
+
+
+def spec(name: str, folder: Path, task: dict[str, Any], **values: Any) -> Any:
+    grid = {"lengths": "400", "depths": (0.1, 0.5, 0.9), "samples": 1, **values}
+    return make_spec({"model": f"{name}:{folder}", "tasks": [task], **grid})
+
+
+def test_log_probabilities_are_those_of_the_same_model_here(model: EngineModel) -> None:
+    here = RuleLogprobModel(lambda before, token: nats(before, token)).nll(DOCUMENT, ASKED, SPANS)
+    there = model.nll(DOCUMENT, ASKED, SPANS)
+    assert isinstance(here, TokenNLL)
+    assert isinstance(there, TokenNLL)
+    for ours, theirs in zip((*here.continuations, *here.spans), (*there.continuations, *there.spans), strict=True):
+        np.testing.assert_allclose(theirs, ours, atol=1e-6)
+
+
+def test_a_document_is_read_once_for_all_its_continuations(model: EngineModel) -> None:
+    found = model.nll(DOCUMENT, ASKED)
+    assert isinstance(found, TokenNLL)
+    read = found.counts["prompt_tokens"] - found.counts["cached_tokens"]
+    assert 300 < read < 0.65 * sum(c.cut + len(c.ids) for c in ASKED)
+
+
+def test_forced_traces_give_the_same_numbers_in_fewer_requests(folder: Path) -> None:
+    forced, traced = VLLM().open(str(folder)), VLLM(trace_replay=True).open(str(folder))
+    try:
+        one, other = forced.nll(DOCUMENT, ASKED), traced.nll(DOCUMENT, ASKED)
+        assert isinstance(one, TokenNLL)
+        assert isinstance(other, TokenNLL)
+        for left, right in zip(one.continuations, other.continuations, strict=True):
+            np.testing.assert_allclose(left, right, atol=1e-6)
+        assert other.counts["requests"] == len(ASKED) < one.counts["requests"]
+    finally:
+        forced.close()
+        traced.close()
+
+
+@pytest.mark.parametrize("name", ["vllm", "sglang"])
+def test_a_nested_run_takes_what_it_has_read_from_the_cache(name: str, folder: Path, tmp_path: Path) -> None:
+    wanted = spec(name, folder, {"name": "niah"}, lengths="300,400")
+    nested = wanted.model_copy(update={"reading": "nested"})
+    run = leadline.measure(nested, tmp_path / "run", checks=False)
+    records = sorted(run.records, key=lambda r: -r.prompt_tokens)
+    assert len(records) == 6
+    assert all(isinstance(r.outcome, Completion) and r.receipt.ok and r.sent.form == "ids" for r in records)
+    cached = [r.outcome.cached_tokens or 0 for r in records if isinstance(r.outcome, Completion)]
+    assert cached.count(0) == 1  # the longest, which was asked first and alone
+    assert sum(cached) >= 0.85 * sum(r.body_tokens for r in records[1:])
+
+
+@pytest.mark.parametrize("name", ["vllm", "sglang"])
+def test_a_run_of_log_probabilities_has_its_metrics(name: str, folder: Path, tmp_path: Path) -> None:
+    texts = tmp_path / "texts.jsonl"
+    words = np.random.default_rng(1).integers(8, VOCABULARY, 900)
+    texts.write_text(json.dumps({"text": " ".join(f"w{n}" for n in words)}) + "\n")
+    task = {"name": "retrieval_gain", "least": 64, "documents": str(texts)}
+    run = leadline.measure(spec(name, folder, task), tmp_path / "run", checks=False)
+    (records,) = [list(run.records)]
+    assert len(records) == 3
+    assert all(isinstance(r.outcome, Measurement) and r.outcome.numbers["retrieval_gain"] > 0 for r in records)
+
+
+def test_the_engine_says_what_it_is_and_what_it_holds(folder: Path) -> None:
+    opened = VLLM(max_model_len=480, kv_cache_dtype="fp8").open(str(folder))
+    try:
+        assert opened.card.window == 480
+        assert "vllm 0.32.0" in opened.card.notes[0]
+        assert "fp8" in opened.card.fingerprints["dtype"]
+        assert opened.prefix_cache.tokens == 1024
+        assert opened.forecast([[(400, 20, 30)]]) == (
+            "the engine's KV cache holds 1,024 tokens (fp8): 2 of the longest",
+        )
+        with pytest.raises(UsageError, match="holds 1,024 tokens, and the longest document needs 1,130"):
+            opened.forecast([[(1100, 20, 30)]])
+    finally:
+        opened.close()
+
+
+# --- bad input
+
+
+@pytest.mark.parametrize(
+    ("fault", "options", "error", "words"),
+    [
+        ("dies", {}, SourceError, "Its last lines: .*CUDA driver version is insufficient"),
+        ("memory", {}, SourceError, "No available memory for the cache blocks"),
+        ("", {"extra": {"no_such_option": 1}}, SourceError, "unexpected keyword argument 'no_such_option'"),
+    ],
+)
+def test_an_engine_that_does_not_start_says_why(
+    fault: str,
+    options: dict[str, Any],
+    error: type[LeadlineError],
+    words: str,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("FAKE_FAULT", fault)
+    with pytest.raises(error, match=words) as raised:
+        VLLM(**options).open(str(folder))
+    assert ("max_model_len=" in raised.value.fix) == (fault == "memory")
+
+
+def test_a_missing_engine_prints_the_pip_line(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "empty" / "sglang").mkdir(parents=True)
+    (tmp_path / "empty" / "sglang" / "__init__.py").write_text(
+        "raise ModuleNotFoundError(\"No module named 'sglang'\", name='sglang')"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "empty"))
+    with pytest.raises(MissingExtra) as raised:
+        SGLang().open(str(folder))
+    assert 'pip install "leadline[sglang]"' in raised.value.fix
+
+
+def test_a_python_that_is_not_there_and_a_folder_that_is_not_there_are_named(folder: Path) -> None:
+    with pytest.raises(UsageError, match="no Python can be started"):
+        VLLM(python="/nowhere/bin/python").open(str(folder))
+    with pytest.raises(SourceError, match="there is no model folder"):
+        VLLM().open("./nowhere")
+
+
+def test_a_version_with_other_names_is_an_error_of_the_run_and_not_of_samples(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_FAULT", "renamed")
+    opened = VLLM().open(str(folder))
+    try:
+        with pytest.raises(LeadlineError, match=r"this version of vllm has other names: .*allowed_token_ids"):
+            opened.nll(DOCUMENT, ASKED)
+    finally:
+        opened.close()
+
+
+def test_logits_that_are_not_numbers_are_failures_and_never_answers(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_FAULT", "nan")
+    run = leadline.measure(spec("vllm", folder, {"name": "niah"}), tmp_path / "run", checks=False)
+    assert {r.outcome.message for r in run.records if isinstance(r.outcome, Failure)} == {
+        "the model's logits are not numbers (NaN); try dtype=float32 or bfloat16"
+    }
+    assert all(not r.scores for r in run.records)
+
+
+def test_an_engine_that_dies_stops_the_run_with_its_last_lines_and_what_was_answered_is_kept(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_FAULT", "dies_later")
+    wanted = spec("vllm", folder, {"name": "niah"}, samples=2)
+    with pytest.raises(RunStopped, match="illegal memory access"):
+        leadline.measure(wanted, tmp_path / "run", checks=False)
+    kept = len(list(leadline.load_run(tmp_path / "run").records))
+    assert kept == 1
+    monkeypatch.setenv("FAKE_FAULT", "")
+    assert len(list(leadline.measure(wanted, tmp_path / "run", checks=False).records)) == 6
+
+
+def test_a_prompt_beyond_the_window_is_a_failure_of_its_sample(folder: Path) -> None:
+    opened = VLLM(max_model_len=128).open(str(folder))
+    try:
+        found = opened.nll(DOCUMENT, ASKED)
+        assert isinstance(found, Failure)
+        assert found.why == "context_length"
+    finally:
+        opened.close()
+
+
+def test_the_name_of_a_model_carries_the_engines_options() -> None:
+    name = ModelName.parse("vllm:org/model?tensor_parallel_size=4&kv_cache_dtype=fp8&max_model_len=128k")
+    options = provider(name)
+    assert isinstance(options, VLLM)
+    assert options.engine_arguments() == {"tensor_parallel_size": 4, "kv_cache_dtype": "fp8", "max_model_len": 131072}
+    assert SGLang(tensor_parallel_size=4, max_model_len=1024).engine_arguments() == {
+        "tp_size": 4,
+        "context_length": 1024,
+    }
