@@ -52,6 +52,27 @@ def test_samples_of_a_cell_differ_in_needle_haystack_and_wording() -> None:
     assert len({m.probes[0].question.text.split(" belongs")[0][:22] for m in made}) > 1
 
 
+@pytest.mark.parametrize(
+    ("sentences", "label"),
+    [
+        ([WORDINGS[0]], "0"),
+        ([WORDINGS[3]], "3"),
+        (["Under {key} the ledger has the {kind} {value}."], "own"),
+        ([WORDINGS[0], WORDINGS[1]], "own"),
+    ],
+)
+def test_a_record_names_the_wording_by_its_number_or_as_the_users_own(sentences: list[str], label: str) -> None:
+    [probe] = document(needle(wording={"needle": sentences}), Cell("niah", 1024, 0.5, 0)).probes
+    assert probe.question.labels["wording"] == label
+
+
+def test_a_needle_of_the_users_is_labelled_as_such_and_any_of_its_answers_counts() -> None:
+    own = OwnNeedle(haystack=SMALL_PROSE, needle="The gate is blue.", question="Which gate?", answers=("blue", "azure"))
+    [probe] = document(own, Cell("niah_own", 1024, 0.5, 0)).probes
+    assert probe.question.labels["form"] == "own"
+    assert (probe.question.match, probe.question.targets) == ("any", ("blue", "azure"))
+
+
 def test_every_fresh_document_has_a_haystack_of_its_own() -> None:
     cells = [Cell("niah", 1024, depth, sample) for depth in (0.0, 0.5, 1.0) for sample in range(3)]
     made = [document(needle(), cell) for cell in cells]
