@@ -22,10 +22,12 @@ FROM_FILES = frozenset(
     "infinitebench_dataset".split()
 )
 """Tasks that ask the questions of a file, whose answers are the file's and not ours."""
+READ_ELSEWHERE = frozenset({"embed", "tool_calls"})
+"""Their solvers, in `support/agent_readers.py`, are asked by the tests of their features."""
 TASKS = [
     name
     for name in registry.names("tasks")
-    if registry.task(TaskSpec(name=name)).request == "answer" and name not in FROM_FILES
+    if registry.task(TaskSpec(name=name)).request == "answer" and name not in FROM_FILES | READ_ELSEWHERE
 ]
 VARIANTS: dict[str, dict[str, object]] = {
     "plain": {}, "nothing there": {"absent": 1.0}, "asked first": {"question_at": "before"},
