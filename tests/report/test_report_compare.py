@@ -49,9 +49,9 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
 
 def test_the_furthest_reader_leads(two: list[Run]) -> None:
     (board,) = leaderboards(two[::-1], [verdict(run) for run in two[::-1]], titles(two[::-1]))
-    assert [row.name for row in board.rows] == ["sim:old", "sim:new"]
-    assert board.rows[0].effective.value == "at least 64k"
-    assert all(cell.interval for row in board.rows for cell in row.cells)
+    assert [row[0].text for row in board.cells] == ["sim:old", "sim:new"]
+    assert board.cells[0][1].text == "at least 64k"
+    assert all(cell.below for row in board.cells for cell in row[2:])
 
 
 def test_a_planted_loss_is_found_where_it_was_planted(two: list[Run]) -> None:
@@ -124,7 +124,10 @@ def test_reading_modes_are_never_mixed(tmp_path: Path) -> None:
         made(tmp_path, "fresh", steady, model="sim:a", reading="fresh"),
         made(tmp_path, "shared", steady, model="sim:a", reading="shared"),
     ]
-    assert [b.reading for b in leaderboards(runs, [verdict(r) for r in runs], titles(runs))] == ["fresh", "shared"]
+    assert [b.columns[0] for b in leaderboards(runs, [verdict(r) for r in runs], titles(runs))] == [
+        "fresh reading",
+        "shared reading",
+    ]
     (item,) = differences_from_first(runs, titles(runs))
     assert item.comparison is None
     assert "Not compared: reading mode differs" in item.sentence

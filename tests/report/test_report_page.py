@@ -120,7 +120,7 @@ def test_a_run_without_a_record_has_a_page(tmp_path: Path) -> None:
 def test_a_run_of_failures_alone_has_a_page(tmp_path: Path) -> None:
     records = [failed_record(r.cell) for r in planted_records(cliff, lengths=[1024, 2048], depths=[0.0])]
     shown = Parts(page([load_run(write_run(tmp_path / "run", records))])).shown
-    assert "Has answered nothing yet." in shown
+    assert "Has no result: nothing was measured." in shown
     assert "6 samples failed" in shown
 
 

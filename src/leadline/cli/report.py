@@ -30,7 +30,7 @@ from leadline.report.comparison import titles
 from leadline.report.export import export_figures
 from leadline.report.export import markdown as in_markdown
 from leadline.report.page import write_page
-from leadline.report.score_tables import latex as latex_table
+from leadline.report.score_tables import suite_latex
 from leadline.report.sections import run_values
 from leadline.report.terminal import show_run
 from leadline.results.comparability import mixed_variants
@@ -69,7 +69,7 @@ def report(
         print_json(found[0] if len(found) == 1 else found)
         return
     if latex:
-        echo(latex_table(loaded, titles(loaded)))
+        echo(suite_latex(loaded, titles(loaded)))
         return
     if not markdown:  # tables first: drawing may fail
         with continue_if_unread():

@@ -15,13 +15,14 @@ from leadline.core.format import (
     NO_NUMBER,
     distinct_names,
     escape_markdown,
+    format_length,
     format_percent,
     format_percent_range,
     format_span,
     format_tokens,
     sanitise,
 )
-from leadline.report.text_table import markdown_table
+from leadline.report.text_table import TextCell, TextTable, markdown_table
 from leadline.results.comparability import Obstacle, pair_runs
 from leadline.results.run import Run, label_of, model_of
 from leadline.results.sentences import format_comparison, format_few, format_pairs
@@ -91,69 +92,40 @@ def folder_names(folders: Sequence[Path]) -> list[str]:
 # --- leaderboards -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ValueCell:
-    """A value and its interval as text; the interval is empty where there is none."""
-
-    value: str
-    interval: str
-
-    def __str__(self) -> str:
-        return f"{self.value} ({self.interval})" if self.interval else self.value
-
-
-@dataclass(frozen=True, slots=True)
-class LeaderboardRow:
-    name: str
-    effective: ValueCell
-    cells: tuple[ValueCell, ...]
-    average: ValueCell
-
-
-@dataclass(frozen=True, slots=True)
-class Leaderboard:
-    """The runs of one reading mode: modes are never mixed in one table."""
-
-    reading: str
-    lengths: tuple[int, ...]
-    rows: tuple[LeaderboardRow, ...]
-
-
-def leaderboards(runs: Sequence[Run], verdicts: Sequence[Verdict], names: Sequence[str]) -> list[Leaderboard]:
-    """A table for each reading mode, the longest effective length first."""
+def leaderboards(runs: Sequence[Run], verdicts: Sequence[Verdict], names: Sequence[str]) -> list[TextTable]:
+    """A table for each reading mode, which are never mixed in one; the longest effective length first."""
     order = sorted(range(len(runs)), key=lambda i: (runs[i].reading, *_rank(runs[i], verdicts[i])))
-    made = []
+    boards = []
     for reading, group in groupby(order, key=lambda i: runs[i].reading):
         members = list(group)
         lengths = sorted({n for i in members for n in runs[i].table.lengths})
-        rows = tuple(
-            LeaderboardRow(
-                name=names[i],
-                effective=effective_cell(verdicts[i].effective),
-                cells=tuple(_accuracy_cell(runs[i].table.by_length.get(n)) for n in lengths),
-                average=_accuracy_cell(runs[i].table.whole),
+        rows: list[tuple[str | TextCell, ...]] = [
+            (
+                names[i],
+                effective_cell(verdicts[i].effective),
+                *(_accuracy_cell(runs[i].table.by_length.get(n)) for n in lengths),
+                _accuracy_cell(runs[i].table.whole),
             )
             for i in members
-        )
-        made.append(Leaderboard(reading, tuple(lengths), rows))
-    return made
+        ]
+        columns = (f"{reading} reading", "effective length", *map(format_length, lengths), "average")
+        boards.append(TextTable("", columns, rows))
+    return boards
 
 
 def _rank(run: Run, found: Verdict) -> tuple[float, float]:
     return -(found.effective.length if found.effective else 0.0), -(run.table.whole.mean or 0.0)
 
 
-def effective_cell(found: EffectiveLength | None) -> ValueCell:
+def effective_cell(effective: EffectiveLength | None) -> TextCell:
     """`43k` and `35k to 52k`."""
-    if found is None:
-        return ValueCell(NO_NUMBER, "")
-    return ValueCell(found.point, found.ends)
+    return TextCell(effective.point, effective.ends) if effective else TextCell(NO_NUMBER)
 
 
-def _accuracy_cell(tally: Tally | None) -> ValueCell:
+def _accuracy_cell(tally: Tally | None) -> TextCell:
     if tally is None or tally.mean is None:
-        return ValueCell(NO_NUMBER, "")
-    return ValueCell(format_percent(tally.mean), format_percent_range(tally.interval))
+        return TextCell(NO_NUMBER)
+    return TextCell(format_percent(tally.mean), format_percent_range(tally.interval))
 
 
 def unmeasured_note(name: str, run: Run) -> str:

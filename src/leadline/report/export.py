@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 
-from leadline.core.format import escape_markdown, format_length
+from leadline.core.format import escape_markdown
 from leadline.report.charts.curves import curves, effective_length_bar, run_curves
 from leadline.report.charts.grid import class_bars, difference_map, task_grid
 from leadline.report.charts.heatmap import can_smooth, heatmap
 from leadline.report.charts.render import write_figure
 from leadline.report.charts.theme import Figure
 from leadline.report.comparison import differences_from_first, folder_names, leaderboards, titles
-from leadline.report.score_tables import suite_markdown
+from leadline.report.score_tables import suite_table
 from leadline.report.sections import sections_of
 from leadline.report.terminal import footnotes
-from leadline.report.text_table import markdown_table
+from leadline.report.text_table import markdown as markdown_lines
 from leadline.results.run import Run, format_interval_kind
 from leadline.results.verdict import format_missing, verdict
 from leadline.store.runs import slug
@@ -74,13 +74,12 @@ def markdown(runs: Sequence[Run], written: Container[Path]) -> str:
     for run, found in zip(runs, verdicts, strict=True):
         lines.append(f"- {escape_markdown(' '.join(filter(None, [found.headline, format_missing(run)])))}")
     for board in leaderboards(runs, verdicts, names):
-        header = (f"{board.reading} reading", "effective length", *map(format_length, board.lengths), "average")
-        rows = [(escape_markdown(row.name), *map(str, (row.effective, *row.cells, row.average))) for row in board.rows]
-        lines += ["", *markdown_table(header, rows, names=2)]
+        lines += ["", *markdown_lines(board)]
     lines += ["", f"Accuracy in percent with {format_interval_kind(*runs)}."]
     for run, name in zip(runs, names, strict=True):
         if len(run.table.tasks) > 1 and run.suite:
-            lines += ["", *([f"**{escape_markdown(name)}**", ""] if len(runs) > 1 else []), *suite_markdown(run)]
+            title = [f"**{escape_markdown(name)}**", ""] if len(runs) > 1 else []
+            lines += ["", *title, *markdown_lines(suite_table(run))]
     for item in differences_from_first(runs, names):
         lines += ["", f"**{escape_markdown(item.name)}.** {escape_markdown(item.sentence)}"]
         lines += [f"> {escape_markdown(line)}" for line in item.warnings]

@@ -344,7 +344,7 @@ def _facts(run: Run, found: Verdict) -> list[tuple[str, str, str]]:
     duration = format_duration(totals.seconds)
     return [
         ("claimed window", *((format_length(run.window), "tokens") if run.window else ("not stated", ""))),
-        ("effective length", effective.value, f"95%: {effective.interval}" if effective.interval else ""),
+        ("effective length", effective.text, f"95%: {effective.below}" if effective.below else ""),
         ("overall accuracy", *accuracy),
         ("samples", f"{totals.done:,}", f"of {totals.planned:,} planned, {totals.failed:,} failed"),
         ("cost", format_number(totals.prompt_tokens), f"prompt tokens in {duration}"),

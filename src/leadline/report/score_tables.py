@@ -4,29 +4,21 @@ Markdown and LaTeX; strata, wrong answers, wordings and thinking."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from statistics import median
-from typing import Literal
-
-from rich import box
-from rich.console import Group, RenderableType
-from rich.table import Table as Grid
-from rich.text import Text
 
 from leadline.core.errors import UsageError
 from leadline.core.format import (
     NO_NUMBER,
-    escape_markdown,
     format_length,
     format_number,
     format_percent,
     format_percent_range,
     sanitise,
 )
-from leadline.report.heatmap_data import ACCURACY, colour_at, ink_on, short_name
-from leadline.report.text_table import TextTable, markdown_table
+from leadline.report.heatmap_data import short_name
+from leadline.report.text_table import TextCell, TextTable, latex
 from leadline.results.run import Run
-from leadline.results.table import wrong_answer_rows
+from leadline.results.table import Table, wrong_answer_rows
 from leadline.results.totals import is_shown
 from leadline.results.verdict import verdict_by_task
 from leadline.stats.intervals import Estimate
@@ -34,74 +26,49 @@ from leadline.stats.ruler_summary import THRESHOLD, SuiteRow, SuiteSummary, rank
 
 SUITE_TASKS = 4
 """From this many tasks on a run is shown as one table of tasks and lengths instead of a heatmap for each task."""
-_PLAIN = box.Box("    \n    \n -- \n    \n -- \n -- \n    \n    \n", ascii=True)
-_COLOURED = box.Box("    \n    \n ── \n    \n ── \n ── \n    \n    \n")
 NO_AVERAGES = (None, None, None)
 BY_RULE = "by RULER's rule"
 """The column of RULER's effective lengths, which are not those of the verdict."""
-RowKind = Literal["task", "category", "average", "interval", "published"]
 
 
 # --- a run of several tasks ---------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ScoreCell:
-    """A number as text, and the share that it shows, where it has a colour."""
-
-    text: str
-    share: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TableRow:
-    kind: RowKind
-    name: str
-    cells: tuple[ScoreCell, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class SuiteTable:
-    """Tasks, means of categories, and the averages of all: a column for each length, then RULER's summary."""
-
-    header: tuple[str, ...]
-    rows: tuple[TableRow, ...]
-    notes: tuple[str, ...]
-
-    def groups(self) -> Iterator[tuple[TableRow, bool]]:
-        """Every row, and whether it is the last of its group."""
-        kinds = ["average" if row.kind in ("interval", "published") else row.kind for row in self.rows]
-        for at, row in enumerate(self.rows):
-            yield row, at + 1 == len(self.rows) or kinds[at] != kinds[at + 1]
-
-
-def suite_table(run: Run) -> SuiteTable:
-    """Scores in percent with one digit, as in published tables."""
-    found, table = _suite(run), run.table
-    several = len(found.lengths) > 1
-    summary = ("avg", *(("wAvg inc", "wAvg dec", BY_RULE) if several else ()))
+def suite_table(run: Run) -> TextTable:
+    """Tasks, means of categories, and the averages of all: a column for each length, then RULER's summary. Scores in
+    percent with one digit, as in published tables."""
+    summary, table = _suite(run), run.table
+    several = len(summary.lengths) > 1
     fewer = {key for key, tally in table.by_task_and_length.items() if 0 < tally.done < tally.planned}
 
-    def row(kind: RowKind, one: SuiteRow) -> TableRow:
-        scores = tuple(
-            _score(one.scores.get(length), "*" if (one.name, length) in fewer else "") for length in found.lengths
+    def row(part: SuiteRow) -> tuple[str | TextCell, ...]:
+        scores = (
+            _score(part.scores.get(length), "*" if (part.name, length) in fewer else "") for length in summary.lengths
         )
-        means = one.averages or NO_AVERAGES
-        effective = ScoreCell(str(one.effective) if one.effective else NO_NUMBER)
-        ends = (*map(_score, means), effective) if several else (_score(means[0]),)
-        return TableRow(kind, short_name(one.name), (*scores, *ends))
+        means = part.averages or NO_AVERAGES
+        effective = str(part.effective) if part.effective else NO_NUMBER
+        averages = (*map(_score, means), TextCell(effective)) if several else (_score(means[0]),)
+        return short_name(part.name), *scores, *averages
 
-    rows = [row("task", task) for task in found.tasks]
-    if len(found.categories) > 1:
-        rows += [row("category", one) for one in found.categories]
-    rows.append(row("average", found.whole))
+    tasks = [row(task) for task in summary.tasks]
+    categories = [row(part) for part in summary.categories] if len(summary.categories) > 1 else []
+    rows = [*tasks, *categories, row(summary.whole)]
+    average = len(rows) - 1
     if not run.rule:
-        rows.append(_interval_row(found.whole, found.lengths, several=several))
-    other = found.published
-    if other and any(abs(e.mean - found.whole.scores[n].mean) > 5e-4 for n, e in other.scores.items()):
-        rows.append(row("published", other))
-    header = ("task", *map(format_length, found.lengths), *summary)
-    return SuiteTable(header, tuple(rows), tuple(_notes(run, several=several)))
+        rows.append(_interval_row(summary.whole, summary.lengths, several=several))
+    other = summary.published
+    if other and any(abs(e.mean - summary.whole.scores[n].mean) > 5e-4 for n, e in other.scores.items()):
+        rows.append(row(other))
+    titles = ("avg", *(("wAvg inc", "wAvg dec", BY_RULE) if several else ()))
+    return TextTable(
+        "",
+        ("task", *map(format_length, summary.lengths), *titles),
+        rows,
+        ends=frozenset({len(tasks) - 1, len(tasks) + len(categories) - 1, len(rows) - 1}),
+        bold=frozenset({average}),
+        quiet=frozenset() if run.rule else frozenset({average + 1}),
+        notes=tuple(_notes(run, several=several)),
+    )
 
 
 def _suite(run: Run) -> SuiteSummary:
@@ -112,23 +79,23 @@ def _suite(run: Run) -> SuiteSummary:
     return run.suite
 
 
-def _score(found: Estimate | None, note: str = "") -> ScoreCell:
-    return ScoreCell(f"{100 * found.mean:.1f}{note}", found.mean) if found else ScoreCell(NO_NUMBER)
+def _score(estimate: Estimate | None, note: str = "") -> TextCell:
+    return TextCell(f"{100 * estimate.mean:.1f}{note}", share=estimate.mean) if estimate else TextCell(NO_NUMBER)
 
 
-def _interval_row(whole: SuiteRow, lengths: Sequence[int], *, several: bool) -> TableRow:
+def _interval_row(whole: SuiteRow, lengths: Sequence[int], *, several: bool) -> tuple[str, ...]:
     means = whole.averages or NO_AVERAGES
     every = [*(whole.scores.get(length) for length in lengths), *(means if several else means[:1])]
-    cells = [ScoreCell(format_percent_range(e.interval) if e else "") for e in every]
-    return TableRow("interval", "95% interval", (*cells, *([ScoreCell("")] if several else [])))
+    intervals = [format_percent_range(e.interval) if e else "" for e in every]
+    return "95% interval", *intervals, *([""] if several else [])
 
 
 def _notes(run: Run, *, several: bool) -> Iterator[str]:
-    found = _suite(run)
+    summary = _suite(run)
     if several:
         yield "wAvg inc weighs the lengths 1, 2, 3 ... from the shortest, wAvg dec from the longest."
-        yield _rule_note(found.threshold)
-    widths = [2 * e.interval.half_width for row in found.tasks for e in row.scores.values()]
+        yield _rule_note(summary.threshold)
+    widths = [2 * e.interval.half_width for row in summary.tasks for e in row.scores.values()]
     if widths and not run.rule:
         yield f"The 95% interval of a task at one length is about {100 * median(widths):.0f} points wide."
 
@@ -141,81 +108,53 @@ def _rule_note(threshold: float) -> str:
     )
 
 
-def suite_grid(run: Run, *, colour: bool) -> RenderableType:
-    """The table of a suite in the terminal, cells in the colours of heatmaps."""
-    table = suite_table(run)
-    padding = (0, 0, 0, 0 if colour else 1)
-    grid = Grid(box=_COLOURED if colour else _PLAIN, header_style="bold", padding=padding, pad_edge=False)
-    grid.show_edge = False
-    grid.add_column(table.header[0], overflow="fold")
-    for title in table.header[1:]:
-        grid.add_column(title.replace(" ", "\n"), justify="right", no_wrap=True)
-    styles = {"task": "", "category": "", "average": "bold", "interval": "dim", "published": ""}
-    for row, last in table.groups():
-        cells = [_coloured(cell, colour=colour) for cell in row.cells]
-        grid.add_row(Text(row.name), *cells, style=styles[row.kind], end_section=last)
-    return Group(grid, *(Text(note, style="dim") for note in table.notes))
-
-
-def _coloured(cell: ScoreCell, *, colour: bool) -> Text:
-    if not colour or cell.share is None:
-        return Text(f"{cell.text:>5} " if colour else cell.text)
-    background = colour_at(ACCURACY, cell.share)
-    return Text(f"{cell.text:>5} ", style=f"{ink_on(background)} on {background}")
-
-
-def suite_markdown(run: Run) -> list[str]:
-    """The lines of the table, and its notes."""
-    table = suite_table(run)
-    rows = [(row.kind, escape_markdown(row.name), *(cell.text for cell in row.cells)) for row in table.rows]
-    shown = [[f"**{text}**" if kind == "average" else text for text in texts] for kind, *texts in rows]
-    return [*markdown_table(table.header, shown, names=1), "", *map(escape_markdown, table.notes)]
-
-
-_LATEX = str.maketrans({c: f"\\{c}" for c in "&%$#_{}"} | {
-    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "–": "--",
-    ">": "$>$", "<": "$<$",
-})  # fmt: skip
-
-
-def latex(runs: Sequence[Run], names: Sequence[str]) -> str:
-    """A table for a paper (needs booktabs): of one run by task, of several by run."""
-    if len(runs) == 1:
-        table = suite_table(runs[0])
-        rows = [(row.name, [cell.text for cell in row.cells], last) for row, last in table.groups()]
-        header = table.header
-    else:
-        lengths = sorted({length for run in runs for length in _suite(run).lengths})
-        header = ("model", *map(format_length, lengths), "avg", "wAvg inc", "wAvg dec", BY_RULE)
-        rows = [(name, cells, False) for name, cells in zip(names, _board_cells(runs, lengths), strict=True)]
-    lines = [rf"\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}", r"\toprule", _latex_row(header), r"\midrule"]
-    for at, (name, cells, last) in enumerate(rows):
-        lines.append(_latex_row((name, *cells)))
-        lines += [r"\midrule"] if last and at + 1 < len(rows) else []
-    notes = [f"% {_rule_note(_suite(runs[0]).threshold)}"] if BY_RULE in header else []
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", *notes, ""])
-
-
-def _board_cells(runs: Sequence[Run], lengths: Sequence[int]) -> list[list[str]]:
-    """The cells of each run; behind both weighted averages its rank among the runs, as in RULER's table."""
+def board_table(runs: Sequence[Run], names: Sequence[str]) -> TextTable:
+    """The averages of several runs in RULER's columns, for a paper. Behind both weighted averages is the rank among the
+    runs, as in RULER's table."""
+    lengths = sorted({length for run in runs for length in _suite(run).lengths})
     suites = [_suite(run).whole for run in runs]
     averages: list[Sequence[Estimate | None]] = [whole.averages or NO_AVERAGES for whole in suites]
-    places = [
+    ranked = [
         ranks([mean.mean if mean else -1.0 for mean in column]) for column in list(zip(*averages, strict=True))[1:]
     ]
-    rows = []
-    for number, (whole, (average, *weighted)) in enumerate(zip(suites, averages, strict=True)):
-        scores = (*(whole.scores.get(length) for length in lengths), average)
-        ranked = (
-            f"{_score(mean).text} ({place[number]})" if mean else _score(mean).text
-            for mean, place in zip(weighted, places, strict=True)
+    rows: list[tuple[str, ...]] = []
+    for number, (name, whole, (average, *weighted)) in enumerate(zip(names, suites, averages, strict=True)):
+        scores = (_score(score).text for score in (*map(whole.scores.get, lengths), average))
+        with_ranks = (
+            f"{_score(mean).text} ({column[number]})" if mean else NO_NUMBER
+            for mean, column in zip(weighted, ranked, strict=True)
         )
-        rows.append([*(_score(one).text for one in scores), *ranked, str(whole.effective or NO_NUMBER)])
-    return rows
+        rows.append((name, *scores, *with_ranks, str(whole.effective or NO_NUMBER)))
+    columns = ("model", *map(format_length, lengths), "avg", "wAvg inc", "wAvg dec", BY_RULE)
+    return TextTable("", columns, rows, notes=(_rule_note(_suite(runs[0]).threshold),))
 
 
-def _latex_row(cells: Sequence[str]) -> str:
-    return " & ".join(cell.translate(_LATEX) for cell in cells) + r" \\"
+def suite_latex(runs: Sequence[Run], names: Sequence[str]) -> str:
+    """A table for a paper: of one run by task, of several by run."""
+    if len(runs) > 1:
+        return latex(board_table(runs, names))
+    table = suite_table(runs[0])
+    rule = _rule_note(_suite(runs[0]).threshold)
+    return latex(table._replace(notes=tuple(note for note in table.notes if note == rule)))
+
+
+def length_table(tables: Sequence[Table]) -> TextTable:
+    """Every task at every length: planned, done, failed, mean and interval over all depths."""
+    rows: list[tuple[str | TextCell, ...]] = []
+    ends = set()
+    for table in tables:
+        for task in table.tasks:
+            for length in table.lengths_of(task):
+                tally = table.by_task_and_length[task, length]
+                failed = TextCell(f"{tally.failed:,}", is_alarm=tally.failed > 0)
+                mean = f"{format_percent(tally.mean)}%" if tally.mean is not None else NO_NUMBER
+                counts = (f"{tally.planned:,}", f"{tally.done:,}", failed)
+                rows.append(
+                    (short_name(task), format_length(length), *counts, mean, format_percent_range(tally.interval))
+                )
+            ends.add(len(rows) - 1)
+    columns = ("task", "length", "planned", "done", "failed", "mean", "95% interval")
+    return TextTable("", columns, rows, ends=frozenset(ends))
 
 
 # --- tables for the terminal and the page -------------------------------------------------------

@@ -12,34 +12,32 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from leadline.core.format import (
-    NO_NUMBER,
     format_count,
-    format_length,
     format_percent,
-    format_percent_range,
     format_time,
     sanitise,
 )
-from leadline.report.comparison import Leaderboard, ValueCell, leaderboards
+from leadline.report.comparison import leaderboards
 from leadline.report.heatmap_data import HeatmapCell, HeatmapData, heatmaps_of, short_name, tasks_heatmap
 from leadline.report.score_tables import (
     SUITE_TASKS,
     absent_table,
+    length_table,
     stratum_table,
-    suite_grid,
+    suite_table,
     thinking_table,
     verdict_table,
     wording_table,
     wrong_answer_table,
 )
 from leadline.report.sections import ReportSection, SectionText, report_sections, sections_of
-from leadline.report.text_table import TextTable, draw, grid_of
+from leadline.report.text_table import TextTable, draw
 from leadline.results.breakdowns import FromMemory, from_memory
 from leadline.results.comparability import mixed_variants
 from leadline.results.follow import FailedSample
 from leadline.results.progress import RunProgress
 from leadline.results.run import Run, format_interval_kind
-from leadline.results.table import Table, Tally, wrong_answer_rows
+from leadline.results.table import wrong_answer_rows
 from leadline.results.totals import Receipts
 from leadline.results.verdict import (
     format_design_effect,
@@ -94,18 +92,20 @@ def _print_table(table: TextTable, console: Console) -> None:
 def _suite(run: Run, colour: bool, *, scores: bool) -> Iterator[RenderableType]:
     """Many tasks: one table of tasks and lengths, unless a section has the scores."""
     if run.suite and scores:
-        yield suite_grid(run, colour=colour)
+        table = suite_table(run)
+        yield draw(table, plain=not colour)
+        yield from (Text(note, style="dim") for note in table.notes)
     if run.table.wrong:
         yield Text(f"Wrong answers: {format_wrong_answers(run)}.", style="dim")
     tables = (run.no_context,) if run.suite else (run.table, run.no_context)
     if any(table.tasks for table in tables):
-        yield length_table(tables, plain=not colour)
+        yield draw(length_table(tables), plain=not colour)
 
 
 def _tasks(run: Run, colour: bool) -> Iterator[RenderableType]:
     """Few tasks: their lengths, a heatmap of each, and what wrong answers had in common."""
     if run.table.tasks or run.no_context.tasks:
-        yield length_table((run.table, run.no_context), plain=not colour)
+        yield draw(length_table((run.table, run.no_context)), plain=not colour)
     grids = (data for data in heatmaps_of(run.table) if data.task and len(data.rows) > 1)  # one depth: in the table
     yield from (heatmap(data, colour=colour) for data in grids)
     if run.table.wrong:
@@ -125,19 +125,6 @@ def heading(run: Run) -> Text:
     return Text.assemble((sanitise(run.label, 80), "bold"), " · ", (sanitise(" · ".join(facts), 200), "dim"))
 
 
-def length_table(tables: Sequence[Table], *, plain: bool) -> Grid:
-    """Every task at every length: planned, done, failed, mean and interval over all depths."""
-    grid = grid_of("task", "length", "planned", "done", "failed", "mean", "95% interval", plain=plain)
-    for table in tables:
-        for task in table.tasks:
-            lengths = table.lengths_of(task)
-            for length in lengths:
-                tally = table.by_task_and_length[task, length]
-                name = Text(short_name(task) if length == lengths[0] or plain else "")
-                grid.add_row(name, format_length(length), *_numbers(tally), end_section=length == lengths[-1])
-    return grid
-
-
 WRONG_ANSWERS = 6
 """Kinds of wrong answers that a line names."""
 
@@ -151,15 +138,6 @@ def format_wrong_answers(run: Run) -> str:
     if other := counts.total() - sum(count for _, count in shown):
         shown.append(("other", other))
     return ", ".join(f"{sanitise(answer, 80)} {count:,}" for answer, count in shown)
-
-
-def _numbers(tally: Tally) -> Iterator[Text]:
-    yield Text(f"{tally.planned:,}")
-    yield Text(f"{tally.done:,}")
-    yield Text(f"{tally.failed:,}", style="bold red" if tally.failed else "dim")
-    known = tally.mean is not None
-    yield Text(f"{format_percent(tally.mean)}%" if known else NO_NUMBER, style="bold" if known else "dim")
-    yield Text(format_percent_range(tally.interval))
 
 
 def heatmap(data: HeatmapData, *, colour: bool) -> RenderableType:
@@ -281,31 +259,17 @@ def _from_memory(run: Run) -> Iterator[str]:
 
 def show_side_by_side(runs: Sequence[Run], names: Sequence[str], console: Console) -> None:
     """A leaderboard of accuracy by length, and a table for every metric."""
-    plain = not has_colours(console)
     asked = [(run, name) for run, name in zip(runs, names, strict=True) if run.table.tasks]
     if asked:
         verdicts = [verdict(run) for run, _ in asked]
         for board in leaderboards([run for run, _ in asked], verdicts, [sanitise(name, 60) for _, name in asked]):
-            console.print(_leaderboard(board, plain=plain))
+            _print_table(board, console)
         console.print(Text("Accuracy in percent, with its 95% interval over documents below.", style="dim"))
     _print_table(thinking_table(runs, names), console)
     for section in report_sections(runs, names).values():
         show_section(section, console)
     for line in dict.fromkeys(line for run in runs for line in footnotes(run)):
         console.print(Text(line, style="dim"))
-
-
-def _leaderboard(board: Leaderboard, *, plain: bool) -> Grid:
-    lengths = map(format_length, board.lengths)
-    grid = grid_of(f"{board.reading} reading", "effective", *lengths, "average", plain=plain)
-    for row in board.rows:
-        grid.add_row(Text(row.name), *map(_stacked, (row.effective, *row.cells, row.average)), end_section=True)
-    return grid
-
-
-def _stacked(cell: ValueCell) -> Text:
-    """The interval below the value, so that eight lengths fit a screen."""
-    return Text.assemble((cell.value, "bold"), (f"\n{cell.interval}" if cell.interval else "", "dim"))
 
 
 # --- a growing run ------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from leadline.core.format import NO_NUMBER, format_length, format_percent, format_span, sanitise
 from leadline.report.sections import ReportSection, SectionFigure, SectionPart, SectionText
-from leadline.report.text_table import TextTable
+from leadline.report.text_table import TextCell, TextTable
 from leadline.results.run import MetricName, Run
 from leadline.stats.intervals import Estimate
 
@@ -253,7 +253,7 @@ def _tables_by_metric(runs: Sequence[Run], names: Sequence[str]) -> Iterator[Tex
     for metric in dict.fromkeys(metric for run in runs for metric in run.logprobs.estimates):
         estimates = [run.logprobs.estimates.get(metric, {}) for run in runs]
         lengths = sorted({length for by_length in estimates for length in by_length})
-        rows = [
+        rows: list[tuple[str | TextCell, ...]] = [
             (sanitise(name, 60), *(_estimate_cell(by_length.get(length)) for length in lengths))
             for name, by_length in zip(names, estimates, strict=True)
         ]
@@ -264,10 +264,10 @@ def _metric_title(metric: MetricName) -> str:
     return sanitise(f"{metric.task}: {metric.name}" + (f", {metric.unit}" if metric.unit else ""), 60)
 
 
-def _estimate_cell(estimate: Estimate | None) -> str:
+def _estimate_cell(estimate: Estimate | None) -> TextCell:
     if estimate is None:
-        return NO_NUMBER
-    return f"{estimate.mean:.4g}\n{format_span(estimate.interval.low, estimate.interval.high)}"
+        return TextCell(NO_NUMBER)
+    return TextCell(f"{estimate.mean:.4g}", format_span(estimate.interval.low, estimate.interval.high))
 
 
 def logprob_values(run: Run) -> list[dict[str, Any]]:
