@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import queue
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,10 +18,11 @@ from leadline.core.contracts import Model
 from leadline.core.errors import Interrupted, LeadlineError, StoreError
 from leadline.core.records import Record
 from leadline.core.spec import AUTO, Spec
+from leadline.core.workers import start_workers
 from leadline.results.breakdowns import NO_CONTEXT
 from leadline.results.run import load_run
 from leadline.run.after_run import check_steps, steps_of, take_steps
-from leadline.run.events import Listener, ManyModelsEvent, ModelEnded, ModelRun, ModelRunResult, ModelStarted
+from leadline.run.events import Listener, ManyModelsEvent, ModelEnded, ModelRun, ModelRunResult, ModelStarted, Note
 from leadline.run.measure import CheckModel, measure_spec
 from leadline.run.plan import OpenModel, open_model
 from leadline.run.stopping import RESUME, Stop, stopping_on_signals
@@ -140,28 +140,27 @@ class _ModelPool:
         self._stop = Stop()
 
     def run(self, at_once: int, listen: ManyModelsListener) -> dict[str, ModelRunResult]:
-        found: dict[str, ModelRunResult] = {}
+        results: dict[str, ModelRunResult] = {}
         with stopping_on_signals(self._stop, Interrupted("interrupted", fix=RESUME)):
-            for number in range(at_once):
-                threading.Thread(target=self._work, name=f"model-{number}", daemon=True).start()
+            working = len(start_workers(self._work, at_once, lambda fewer: self._events.put(Note(fewer))))
             try:
-                while at_once:
+                while working:
                     try:
                         event = self._events.get(timeout=POLL_SECONDS)
                     except queue.Empty:
                         continue
                     if event is None:
-                        at_once -= 1
+                        working -= 1
                         continue
                     if isinstance(event, ModelEnded):
-                        found[event.result.model_run.name] = event.result
+                        results[event.result.model_run.name] = event.result
                     listen(event)
             except BaseException as error:  # a second Ctrl-C, or an error of the listener
                 self._stop.because(error)
                 raise
         if self._stop.error is not None:
             raise self._stop.error
-        return found
+        return results
 
     def _work(self) -> None:
         while not self._stop.is_set:

@@ -87,8 +87,6 @@ def _block_order(seed: int, blocks: int) -> Indices:
 PAGE_CHARACTERS = 1500
 """A page ends with the first paragraph or block of code that ends after this number of characters."""
 FIRST_PIECES = 256
-LONG_PAGE = 128
-"""Pieces of a page; with longer ones, twice as many pieces may have no page more."""
 
 
 @dataclass(frozen=True)
@@ -126,16 +124,8 @@ class Mixture:
 
     @cached_property
     def digest(self) -> str:
-        """Of the texts. Where a part has long pages, also a version: documents once ended before the longest one."""
-        texts = [(first, bank) for first, bank in zip(self.firsts, self._banks, strict=False) if bank.contiguous]
-        if any(self._longest_page(first, first + len(bank.pieces)) > LONG_PAGE for first, bank in texts):
-            return digest([2, self.bank.digest])
+        """Of the texts."""
         return self.bank.digest
-
-    def _longest_page(self, first: int, stop: int) -> int:
-        """About the most pieces of a page in this part of the bank."""
-        ends = np.flatnonzero(self.ends_paragraph[first : stop - 1] & self.begins_paragraph[first + 1 : stop])
-        return int(np.diff(ends, prepend=-1, append=stop - first - 1).max())
 
     def filler(self, *, seed: int) -> Filler:
         fillers = [part.filler(seed=seed_of(seed, "mixture", n)) for n, (_, part) in enumerate(self.parts)]
