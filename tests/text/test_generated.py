@@ -80,6 +80,20 @@ def test_the_logs_of_a_session_have_no_time_out_of_order() -> None:
     assert not re.search(r"\d{4}-\d{2}-\d{2}", written)
 
 
+@pytest.mark.parametrize(
+    ("name", "slip"),
+    [
+        ("medical", r"\b[Aa]n urine|\b(lines|spells|tests|studies|palpitations)\b[^.,;]* (is|was|returns|has)\b"
+                    r"|\bs?he faint\b|\bto work, and be\b|drain, in the box"),
+        ("german", r"sieht nach (eine?|\w+ (Stunden|Meilen|Kehren))\b|rührt es an|\bweil \w+ \w+ (hört|merkt) am\b"
+                   r"|bleibt was\b|erzählt dazu \w+( \w+)? Antwort|, (zahlt pünktlich|hört alles)\."),
+    ],
+)  # fmt: skip
+def test_slips_that_readers_found_do_not_come_back(name: str, slip: str) -> None:
+    """Number, case, gender and word order, as found by reading some 200 sentences of each text."""
+    assert re.findall(rf"[^.]*(?:{slip})[^.]*", text(name, 6, 200_000))[:3] == []
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_text_depends_on_its_seed_alone(name: str) -> None:
     source, again = GeneratedText(name), GeneratedText(name)
