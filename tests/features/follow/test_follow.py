@@ -15,9 +15,9 @@ import pytest
 import leadline
 from leadline.core.errors import Interrupted, SourceError, UsageError
 from leadline.features.follow import command
-from leadline.features.follow.checkpoints import Checkpoint, checkpoints_in
+from leadline.features.follow.checkpoints import CheckpointFolder, checkpoints_in
 from leadline.features.follow.history import History, exit_code
-from leadline.features.follow.loop import Follower, MeasuredCheckpoint, Waiting, follow_checkpoints
+from leadline.features.follow.loop import Follower, MeasuredCheckpoint, NothingDue, follow_checkpoints
 from leadline.results.run import Run, load_run
 from leadline.run.events import ModelRun, ModelRunResult
 from leadline.run.many_models import is_complete, measure_all
@@ -65,7 +65,7 @@ def test_steps_are_the_last_number_and_come_in_order(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_without_all_its_shards_is_not_complete(tmp_path: Path) -> None:
-    half = Checkpoint(write_checkpoint(tmp_path / "checkpoint-1", shards=3, present=2), 1)
+    half = CheckpointFolder(write_checkpoint(tmp_path / "checkpoint-1", shards=3, present=2), 1)
     assert half.missing() == "model-00002.safetensors"
     (half.folder / "model-00002.safetensors").write_bytes(b"w")
     assert half.missing() == ""
@@ -84,9 +84,9 @@ def test_the_newest_complete_one_is_first_and_half_written_ones_wait(tmp_path: P
     events = [follower.next() for _ in range(4)]
     steps = [event.checkpoint.step for event in events[:3] if isinstance(event, MeasuredCheckpoint)]
     assert steps == [3, 2, 1]
-    assert events[3] == Waiting("checkpoint-4 has no model-00001.safetensors yet")
+    assert events[3] == NothingDue("checkpoint-4 has no model-00001.safetensors yet")
     shutil.rmtree(tmp_path / "checkpoint-4")
-    assert follower.next() == Waiting("checkpoint-5 is still being written")
+    assert follower.next() == NothingDue("checkpoint-5 is still being written")
     age(tmp_path / "checkpoint-5")
     assert isinstance(follower.next(), MeasuredCheckpoint)
 
@@ -98,7 +98,7 @@ def test_a_checkpoint_that_cannot_be_measured_keeps_no_other_and_is_tried_again_
         write_checkpoint(tmp_path / f"checkpoint-{step}")
     broken = {2}
 
-    def measure(checkpoint: Checkpoint) -> Run:
+    def measure(checkpoint: CheckpointFolder) -> Run:
         if checkpoint.step in broken:
             raise SourceError("the weights are damaged", where=checkpoint.name)
         return measured["good"]
@@ -109,7 +109,7 @@ def test_a_checkpoint_that_cannot_be_measured_keeps_no_other_and_is_tried_again_
     assert first.error is not None
     assert isinstance(second, MeasuredCheckpoint)
     assert second.run is not None
-    assert isinstance(follower.next(), Waiting), "it is not tried for ever"
+    assert isinstance(follower.next(), NothingDue), "it is not tried for ever"
     broken.clear()
     (tmp_path / "checkpoint-2" / "model.safetensors").write_bytes(b"whole")
     again = follower.next()
@@ -121,7 +121,7 @@ def test_a_checkpoint_that_cannot_be_measured_keeps_no_other_and_is_tried_again_
 def test_what_every_checkpoint_would_meet_ends_the_command(tmp_path: Path, error: Exception) -> None:
     write_checkpoint(tmp_path / "checkpoint-1")
 
-    def measure(checkpoint: Checkpoint) -> Run:
+    def measure(checkpoint: CheckpointFolder) -> Run:
         raise error
 
     with pytest.raises(type(error)):
@@ -140,14 +140,14 @@ def test_it_waits_with_patience_and_then_ends(tmp_path: Path, measured: dict[str
     follower = Follower(tmp_path, lambda checkpoint: measured["good"], settle=0)
     events = list(follow_checkpoints(follower, once=False, patience=100, poll=10, sleep=sleep, clock=lambda: now))
     assert [type(event) for event in events].count(MeasuredCheckpoint) == 1
-    assert events[-1] == Waiting("no new checkpoint for 1 min 40 s")
+    assert events[-1] == NothingDue("no new checkpoint for 1 min 40 s")
     assert now == 150, "the patience begins anew with every checkpoint"
 
 
 def test_each_step_is_gated_with_the_one_before_it_and_with_the_baseline(
     tmp_path: Path, measured: dict[str, Run]
 ) -> None:
-    pairs = [(Checkpoint(tmp_path / f"c{step}", step), measured[name])
+    pairs = [(CheckpointFolder(tmp_path / f"c{step}", step), measured[name])
              for step, name in ((30, "bad"), (10, "good"), (20, "good"))]  # fmt: skip
     results = History(parse_gate("overall >= -10"), measured["good"]).results(pairs)
     assert [result.checkpoint.step for result in results] == [10, 20, 30]
@@ -160,10 +160,10 @@ def test_each_step_is_gated_with_the_one_before_it_and_with_the_baseline(
 
 
 @pytest.fixture
-def simulated(monkeypatch: pytest.MonkeyPatch) -> Callable[[Checkpoint, str], str]:
+def simulated(monkeypatch: pytest.MonkeyPatch) -> Callable[[CheckpointFolder, str], str]:
     """Checkpoints measured as simulated models, whose window grows with the step."""
 
-    def model_string(checkpoint: Checkpoint, options: str) -> str:
+    def model_string(checkpoint: CheckpointFolder, options: str) -> str:
         return f"sim:cliff?window={400 + 10 * checkpoint.step}"
 
     monkeypatch.setattr(command, "model_string", model_string)

@@ -14,7 +14,7 @@ _STEP = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
+class CheckpointFolder:
     folder: Path
     step: int
     """The last number in its name: `checkpoint-4000`, `step_4000`, `iter_0004000`."""
@@ -53,11 +53,11 @@ class Checkpoint:
         return (time.time_ns() - newest) / 1e9
 
 
-def checkpoints_in(folder: Path) -> list[Checkpoint]:
+def checkpoints_in(folder: Path) -> list[CheckpointFolder]:
     """Subfolders with a number in their name, by step. The folder itself, if it is a checkpoint, is not one of them."""
     found = []
     for path in folder.iterdir():
         numbers = _STEP.findall(path.name)
         if path.is_dir() and numbers and not path.name.startswith((".", "tmp")):
-            found.append(Checkpoint(path, int(numbers[-1])))
+            found.append(CheckpointFolder(path, int(numbers[-1])))
     return sorted(found, key=lambda checkpoint: (checkpoint.step, checkpoint.name))

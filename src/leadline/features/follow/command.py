@@ -14,9 +14,9 @@ from leadline.console.progress import ManyModelsListener
 from leadline.core.errors import LeadlineError, NotMeasured, SourceError, UsageError
 from leadline.core.format import format_count
 from leadline.core.spec import Logging, Spec
-from leadline.features.follow.checkpoints import Checkpoint, checkpoints_in
+from leadline.features.follow.checkpoints import CheckpointFolder, checkpoints_in
 from leadline.features.follow.history import History, StepResult, exit_code
-from leadline.features.follow.loop import Follower, MeasuredCheckpoint, Waiting, follow_checkpoints
+from leadline.features.follow.loop import Follower, MeasuredCheckpoint, NothingDue, follow_checkpoints
 from leadline.features.follow.page import write_history_page
 from leadline.results.run import Run, load_run
 from leadline.results.verdict import verdict
@@ -85,7 +85,7 @@ def follow(
     follower = Follower(folder, training.measure, settle)
     last_wait = ""
     for event in follow_checkpoints(follower, once=once, patience=seconds or 0.0, poll=poll):
-        if isinstance(event, Waiting):
+        if isinstance(event, NothingDue):
             if event.why != last_wait:
                 say(event.why, label="waiting")
             last_wait = event.why
@@ -95,7 +95,7 @@ def follow(
     return training.finish(follower, as_json=json)
 
 
-def model_string(checkpoint: Checkpoint, options: str) -> str:
+def model_string(checkpoint: CheckpointFolder, options: str) -> str:
     return f"hf:{checkpoint.folder.resolve()}" + (f"?{options}" if options else "")
 
 
@@ -109,12 +109,12 @@ class _Training:
     options: str
     log_to: tuple[str, ...]
     history: History
-    runs: dict[Checkpoint, Run] = dataclasses.field(default_factory=dict)
-    errors: dict[Checkpoint, LeadlineError] = dataclasses.field(default_factory=dict)
-    before: dict[Checkpoint, bool] = dataclasses.field(default_factory=dict)
+    runs: dict[CheckpointFolder, Run] = dataclasses.field(default_factory=dict)
+    errors: dict[CheckpointFolder, LeadlineError] = dataclasses.field(default_factory=dict)
+    before: dict[CheckpointFolder, bool] = dataclasses.field(default_factory=dict)
     """Whether a checkpoint was complete before this command."""
 
-    def measure(self, checkpoint: Checkpoint) -> Run:
+    def measure(self, checkpoint: CheckpointFolder) -> Run:
         spec = self.plan.model_copy(update={"model": model_string(checkpoint, self.options)})
         if self.log_to:
             log = Logging(to=self.log_to, step=str(checkpoint.step), run_name=self.folder.resolve().name)

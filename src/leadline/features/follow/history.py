@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from leadline.core.errors import LeadlineError
-from leadline.features.follow.checkpoints import Checkpoint
+from leadline.features.follow.checkpoints import CheckpointFolder
 from leadline.report.comparison import format_check
 from leadline.results.comparability import pair_runs
 from leadline.results.run import Run
@@ -30,7 +30,7 @@ class GateOutcome:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    checkpoint: Checkpoint
+    checkpoint: CheckpointFolder
     run: Run
     gates: tuple[GateOutcome, ...] = ()
 
@@ -60,7 +60,7 @@ class History:
     baseline: Run | None = None
     _gates: dict[tuple[Run, Run], GateOutcome] = field(default_factory=dict)
 
-    def results(self, measured: Sequence[tuple[Checkpoint, Run]]) -> list[StepResult]:
+    def results(self, measured: Sequence[tuple[CheckpointFolder, Run]]) -> list[StepResult]:
         results: list[StepResult] = []
         for checkpoint, run in sorted(measured, key=lambda pair: (pair[0].step, pair[0].name)):
             gates: list[GateOutcome] = []

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from leadline.core.errors import Interrupted, LeadlineError, MissingExtra, SourceError, UsageError
 from leadline.core.format import format_count, format_duration
-from leadline.features.follow.checkpoints import Checkpoint, checkpoints_in
+from leadline.features.follow.checkpoints import CheckpointFolder, checkpoints_in
 from leadline.results.run import Run
 
-Measure = Callable[[Checkpoint], Run]
+Measure = Callable[[CheckpointFolder], Run]
 Files = tuple[tuple[str, int, int], ...]
 STOPPING = (Interrupted, UsageError, MissingExtra)
 """Errors that every checkpoint would have; others belong to the checkpoint."""
@@ -23,13 +23,13 @@ STOPPING = (Interrupted, UsageError, MissingExtra)
 class MeasuredCheckpoint:
     """A checkpoint with its run, or with the error that kept it from being measured."""
 
-    checkpoint: Checkpoint
+    checkpoint: CheckpointFolder
     run: Run | None = None
     error: LeadlineError | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class NothingDue:
     """Nothing to measure now, and why."""
 
     why: str
@@ -42,19 +42,19 @@ class Follower:
     folder: Path
     measure: Measure
     settle: float = 30.0
-    _done: set[Checkpoint] = field(default_factory=set)
-    _failed: dict[Checkpoint, Files] = field(default_factory=dict)
+    _done: set[CheckpointFolder] = field(default_factory=set)
+    _failed: dict[CheckpointFolder, Files] = field(default_factory=dict)
     """What the files of a checkpoint were when it could not be measured: it is tried again when they change."""
 
-    def next(self) -> MeasuredCheckpoint | Waiting:
+    def next(self) -> MeasuredCheckpoint | NothingDue:
         """Measures the checkpoint that is due, or says what it waits for. Runs that were stopped raise."""
         pending = [c for c in self._checkpoints() if c not in self._done and self._failed.get(c) != c.files()]
         ready = [c for c in pending if not c.missing() and c.quiet_seconds() >= self.settle]
         if not ready:
-            return Waiting(self._why(pending))
+            return NothingDue(self._why(pending))
         return self._measured(ready[-1])
 
-    def _measured(self, due: Checkpoint) -> MeasuredCheckpoint:
+    def _measured(self, due: CheckpointFolder) -> MeasuredCheckpoint:
         files = due.files()
         try:
             run = self.measure(due)
@@ -67,7 +67,7 @@ class Follower:
         self._failed.pop(due, None)
         return MeasuredCheckpoint(due, run)
 
-    def _checkpoints(self) -> list[Checkpoint]:
+    def _checkpoints(self) -> list[CheckpointFolder]:
         try:
             return checkpoints_in(self.folder)
         except OSError as error:
@@ -77,7 +77,7 @@ class Follower:
                 fix="give the output_dir of the training run",
             ) from None
 
-    def _why(self, pending: list[Checkpoint]) -> str:
+    def _why(self, pending: list[CheckpointFolder]) -> str:
         half_written = [(c, c.missing()) for c in pending if c.missing()]
         if half_written:
             checkpoint, missing = half_written[-1]
@@ -87,7 +87,7 @@ class Follower:
         return f"no new checkpoint; {format_count(len(self._done), 'checkpoint')} measured"
 
     @property
-    def unfinished(self) -> list[Checkpoint]:
+    def unfinished(self) -> list[CheckpointFolder]:
         """Checkpoints that cannot be measured as they are: half written, or failed."""
         return [c for c in self._checkpoints() if c not in self._done]
 
@@ -100,7 +100,7 @@ def follow_checkpoints(
     poll: float,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
-) -> Iterator[MeasuredCheckpoint | Waiting]:
+) -> Iterator[MeasuredCheckpoint | NothingDue]:
     """Yields what happens, until nothing new has come for `patience` seconds; with `once`, until all that is there has
     been measured."""
     since = clock()
@@ -114,6 +114,6 @@ def follow_checkpoints(
         if once and not settling:
             return
         if clock() - since >= patience:
-            yield Waiting(f"no new checkpoint for {format_duration(patience)}")
+            yield NothingDue(f"no new checkpoint for {format_duration(patience)}")
             return
         sleep(min(poll, follower.settle) if settling else poll)
