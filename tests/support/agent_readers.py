@@ -40,3 +40,24 @@ def solve_call(prompt: str) -> dict[str, object]:
     for name, _, value in said:
         arguments[name] = int(value) if value.isdigit() else value
     return {"name": tools[-1], "arguments": arguments}
+
+
+FACTS = (
+    (r"What is the ticket of project (\S+)\?", r"The ticket of project {} is (\S+)\."),
+    (r"In which file does project (\S+) keep", r"Project {} keeps its settings in (\S+)\."),
+    (r"What is the port of project (\S+)\?", r"The port of project {} is (\d+)\."),
+    (r"Which driver does project (\S+) use", r"project {} uses the (\S+) driver"),
+    (r"messages about project (\S+) signed", r"about project {} with the word (\S+)\."),
+    (r"still to be renewed for project (\S+)\?", r"Still to do for project {}: renew the (\S+) certificate"),
+)
+
+
+def recall_fact(prompt: str) -> str:
+    """The value that the text before the question has for what is asked; empty if it has none."""
+    text, _, question = prompt.rpartition("Question:")
+    for asked, said in FACTS:
+        key = re.search(asked, question)
+        if key:
+            values = re.findall(said.format(re.escape(key[1])), text)
+            return str(values[-1]) if values else ""
+    raise AssertionError("no known question")

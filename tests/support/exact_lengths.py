@@ -37,6 +37,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "ladder": ("ladder", {}), "niah": ("niah", {}), "association": ("niah_forms", {"match": "association"}),
     "pieces": ("niah_forms", {"pieces": 2}), "hard": ("niah_forms", {"hard": "near_miss"}),
     "absent": ("kv", {"absent": 0.5}), "agent_log": ("agent_log", {}), "copy_words": ("copy_words", {}),
+    "compaction": ("compaction", {}),
     "embed": ("embed", {"answer_tokens": 64}), "tool_calls": ("tool_calls", {"declare": "text", "tools": 2}),
 }  # fmt: skip
 TOKENIZERS = ("whitespace", "bytes", "gpt2", "unigram", "llama2")

@@ -121,7 +121,18 @@ def test_the_templates_shown_are_templates_for_every_task_of_the_suites(tmp_path
     assert len(tomllib.loads(text)) == 3
 
 
-OTHER_PAGES = ("agent_log", "aggregate", "copy_words", "embed", "graphwalks", "ladder", "mrcr", "tool_calls", "worlds")
+OTHER_PAGES = (
+    "agent_log",
+    "aggregate",
+    "compaction",
+    "copy_words",
+    "embed",
+    "graphwalks",
+    "ladder",
+    "mrcr",
+    "tool_calls",
+    "worlds",
+)
 """Tasks with pages of their own: their parts are what `tasks show NAME --template` prints."""
 
 

@@ -31,7 +31,7 @@ from leadline.stats.observations import observations
 from leadline.store.runs import read_records
 from leadline.text.chat import completion_frame
 from leadline.text.tokenizers import ByteTokenizer, WhitespaceTokenizer
-from support.agent_readers import solve_call, solve_item
+from support.agent_readers import recall_fact, solve_call, solve_item
 from support.fiction_reader import read_answer
 from support.fitting import fit
 from support.question_data import hotpot, squad
@@ -482,7 +482,12 @@ def make_call(document: Document, probe: Probe) -> None:
     assert solve_call(document.prompt_text(probe)) == json.loads(probe.question.targets[0])
 
 
+def recall(document: Document, probe: Probe) -> None:
+    assert probe.question.targets == (recall_fact(document.prompt_text(probe)),)
+
+
 READERS = {
+    "memory": recall,
     "items": solve,
     "calls": make_call,
     "ladder": climb,

@@ -112,6 +112,7 @@ OWN: dict[str, dict[str, str]] = {
     },
     "mrcr": {"question": "Once more, {ordinal} {kind} on {topic}; begin with {code}"},
     "embed": {"item": "<< {item} >>", "question": "\nDo what is in << >>. {how}", "prefix": " So:"},
+    "compaction": {"instruction": "Kept: ", "question": "\n{asked}", "prefix": " So:"},
     "tool_calls": {
         "instruction": "Log: ",
         "tool": "{step} by {tool};",

@@ -478,7 +478,9 @@ def parse_choices(task: Task, key: str, text: str) -> list[Any]:
             if not value and not is_list:
                 raise UsageError(f"{key}: the list is empty", where="--set", fix=f"write --set {key}=VALUE")
             return [value] if is_list or isinstance(value, dict) else list(value)
-    if is_text and key != "haystack":  # natural language has commas
+    extra = type(task).model_fields[key].json_schema_extra
+    names = key == "haystack" or (isinstance(extra, dict) and bool(extra.get("names")))
+    if is_text and not names:  # natural language has commas
         quoted = len(text) > 1 and text[0] == text[-1] == '"'
         return [text[1:-1] if quoted else text]
     try:

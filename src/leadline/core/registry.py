@@ -95,6 +95,13 @@ def _refuse_untrusted(path: Path) -> None:
         raise UntrustedFile(path, trust.folder)
 
 
+def refuse_foreign_command(command: str) -> None:
+    """Raises while the names of a run folder are resolved that the user does not trust: it may be anyone's."""
+    trust = _folder_trust.get()
+    if trust is not None:
+        raise UntrustedFile(Path(command), trust.folder)
+
+
 def task(spec: TaskSpec) -> Task:
     """The task a spec names, with its options. Scorers given as an option must exist."""
     made = _configured(find("tasks", spec.name), spec.options, Task, where=f"task {spec.name}")

@@ -1,0 +1,214 @@
+"""Compactors: from a session and a number of tokens to what is retained of it.
+
+    none                     the session as it is: what the others are compared with
+    compact:tail             its last lines, as many as fit
+    compact:drop-tools       without the calls of tools and what they returned
+    compact:prompt           a summary by a model (`compactor_model`), asked for by a stated prompt
+    ./mine.py:compact        a function of text and tokens that returns a text
+    command="./mine.sh"      a program: the session on stdin, LEADLINE_TOKENS in its environment, what is kept on stdout
+
+A compactor that fails, takes too long, returns nothing or more than it was given fails the samples of its session.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+
+from leadline.core import registry
+from leadline.core.contracts import Model, Tokenizer
+from leadline.core.drafts import Draft, DraftQuestion
+from leadline.core.errors import LeadlineError, UnknownName, UsageError
+from leadline.core.records import Completion
+from leadline.core.types import Cell
+from leadline.text.fitting import Fitter
+
+NONE = "none"
+BUILT_IN = (NONE, "compact:tail", "compact:drop-tools", "compact:prompt")
+ERROR_CHARACTERS = 300
+_SPEAKER = re.compile(r"(user|assistant|system): ")
+_TOOL = re.compile(r'\{"tool"|\$ |tool: |> ')
+PROMPT = (
+    "Below is the session of an agent so far. Its context is nearly full. Write a summary of at most {tokens} tokens "
+    "that replaces the session: keep every identifier, path, number, decision, standing instruction and open task "
+    "exactly as it is written.\n\n{session}\n\nSummary:"
+)
+
+
+class CompactionFailed(Exception):
+    """Why nothing was retained: the failure of the samples of this session."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """What is retained, and what that took."""
+
+    text: str
+    tokens: int
+    before: int
+    """Tokens of the session."""
+    seconds: float
+    rounds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Compactor:
+    """A compactor with the settings of a task."""
+
+    name: str
+    keep: int
+    """Tokens that it may retain."""
+    command: str = ""
+    model: str = ""
+    timeout: float = 600.0
+    rounds: int = 1
+
+    def compact(self, session: str, tokenizer: Tokenizer) -> Compacted:
+        """The session compacted in `rounds` equal parts: each round compacts what was retained and the next part."""
+        size, began = len(tokenizer.encode(session)), time.perf_counter()
+        retained = ""
+        for part in split_in_parts(session, self.rounds):
+            given = f"{retained}\n{part}" if retained else part
+            retained = self._once(given, tokenizer)
+        tokens = len(tokenizer.encode(retained))
+        return Compacted(retained, tokens, size, time.perf_counter() - began, self.rounds)
+
+    def _once(self, given: str, tokenizer: Tokenizer) -> str:
+        retained = self._retained(given, tokenizer)
+        if not isinstance(retained, str):
+            raise CompactionFailed(f"the compactor returned {type(retained).__name__}, not a text")
+        if not retained.strip():
+            raise CompactionFailed("the compactor returned nothing")
+        before, after = len(tokenizer.encode(given)), len(tokenizer.encode(retained))
+        if after > before:
+            raise CompactionFailed(f"the compactor returned more than it got: {after:,} tokens for {before:,}")
+        return retained.strip()
+
+    def _retained(self, given: str, tokenizer: Tokenizer) -> object:
+        if self.command:
+            return self._by_command(given)
+        if self.name == "compact:tail":
+            return tail_of(given, self.keep, tokenizer)
+        if self.name == "compact:drop-tools":
+            return without_tools(given)
+        if self.name == "compact:prompt":
+            return summarised(self.model, given, self.keep)
+        function: Callable[[str, int], object] = registry.find("tasks", self.name)
+        return self._in_time(lambda: function(given, self.keep))
+
+    def _by_command(self, given: str) -> str:
+        registry.refuse_foreign_command(self.command)
+        environment = {**os.environ, "LEADLINE_TOKENS": str(self.keep)}
+        try:
+            done = subprocess.run(
+                shlex.split(self.command), input=given, capture_output=True, text=True, timeout=self.timeout,
+                env=environment, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            raise CompactionFailed(f"the compactor took more than {self.timeout:g} s") from None
+        except (OSError, ValueError) as error:
+            raise CompactionFailed(f"the compactor could not be started: {error}") from None
+        if done.returncode:
+            said = done.stderr.strip()[-ERROR_CHARACTERS:] or "it said nothing"
+            raise CompactionFailed(f"the compactor ended with status {done.returncode}: {said}")
+        return done.stdout
+
+    def _in_time(self, call: Callable[[], object]) -> object:
+        """A function of the user's, in a thread that is left behind when it takes too long."""
+        results: list[object] = []
+        problems: list[str] = []
+
+        def work() -> None:
+            try:
+                results.append(call())
+            except Exception as error:  # code of the user's
+                problems.append(f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS])
+
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        thread.join(self.timeout)
+        if problems:
+            raise CompactionFailed(f"the compactor failed: {problems[0]}")
+        if not results:
+            raise CompactionFailed(f"the compactor took more than {self.timeout:g} s")
+        return results[0]
+
+
+def check_compactor(name: str, command: str, model: str) -> None:
+    """Raises for a name that no compactor has, before anything is asked."""
+    if command:
+        return
+    if registry.plugin_file(name) is not None:
+        if not callable(registry.find("tasks", name)):
+            raise UsageError(f"{name} is not a function", where="compactor", fix="give a function of text and tokens")
+    elif name not in BUILT_IN:
+        raise UnknownName("compactor", name, [*BUILT_IN, "./FILE.py:NAME"], where="compactor")
+    if name == "compact:prompt" and not model:
+        raise UsageError(
+            "compact:prompt needs a model that writes the summary",
+            where="compactor",
+            fix="add --set compactor_model=NAME, for example the tested model itself",
+        )
+
+
+def split_in_parts(session: str, count: int) -> list[str]:
+    """Equal parts, cut at line breaks."""
+    lines = session.splitlines(keepends=True)
+    ends = [round(len(lines) * n / count) for n in range(count + 1)]
+    parts = ["".join(lines[a:b]) for a, b in pairwise(ends)]
+    return [part for part in parts if part.strip()] or [session]
+
+
+def tail_of(session: str, keep: int, tokenizer: Tokenizer) -> str:
+    """The last sentences or lines that have at most `keep` tokens together."""
+    pieces = re.split(r"(?<=\.)(?=\s)|(?<=\n)", session)
+    sizes = [len(ids) for ids in tokenizer.encode_batch(pieces)]
+    first, total = len(pieces), 0
+    while first and total + sizes[first - 1] <= keep:
+        first -= 1
+        total += sizes[first]
+    return "".join(pieces[first:]).strip()
+
+
+def without_tools(session: str) -> str:
+    """What users and assistants said; lines of tools are left out, and planted sentences in them."""
+    kept, speaking = [], True
+    for line in session.splitlines(keepends=True):
+        if _SPEAKER.match(line):
+            speaking = True
+        elif _TOOL.match(line):
+            speaking = False
+        if speaking:
+            kept.append(line)
+    return re.sub(r"\n{3,}", "\n\n", "".join(kept)).strip()
+
+
+@lru_cache(maxsize=4)
+def _opened(name: str) -> Model:
+    parsed = registry.ModelName.parse(name)
+    return registry.provider(parsed).open(parsed.name)
+
+
+def summarised(name: str, session: str, keep: int) -> str:
+    """The summary that a model writes."""
+    try:
+        model = _opened(name)
+        question = DraftQuestion(
+            cell=Cell("compaction", 1, None, 0), text=PROMPT.format(session=session, tokens=keep), allowance=keep
+        )
+        draft = Draft("compaction", "compaction", "", None, (), (question,))
+        document = Fitter(model.tokenizer, model.frame).fit(draft)
+        [answer] = model.answer(document, document.probes)
+    except LeadlineError as error:
+        raise CompactionFailed(f"the model of the compactor cannot be asked: {error.what}") from None
+    if not isinstance(answer.outcome, Completion):
+        raise CompactionFailed(f"the model of the compactor gave no summary: {answer.outcome}"[:ERROR_CHARACTERS])
+    return answer.outcome.text

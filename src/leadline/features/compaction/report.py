@@ -1,0 +1,205 @@
+"""Recall at retained tokens: by compactor, length, age and kind of the facts, with false memories beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from leadline.core.format import (
+    format_depth,
+    format_length,
+    format_percent,
+    format_percent_range,
+    format_tokens,
+    sanitise,
+)
+from leadline.core.records import Completion, Failure, Record
+from leadline.features.compaction.false_memories import false_memory
+from leadline.report.sections import ReportSection, SectionFigure, SectionPart, SectionText
+from leadline.report.text_table import TextTable
+from leadline.results.run import Run
+from leadline.results.summary import estimate_values
+from leadline.stats.intervals import Estimate, mean_interval
+
+if TYPE_CHECKING:
+    from leadline.report.charts.theme import Figure
+
+Key = TypeVar("Key")
+TITLE = "Recall after compaction"
+NOTE = (
+    "Share of planted facts that are answered from what the compactor retained, and of answers that state another "
+    "value (false memories). Retained: tokens of what was kept, in the mean. `none` is the session itself."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """Of one compactor at one length."""
+
+    compactor: str
+    length: int
+    retained: float
+    recall: Estimate
+    false: Estimate
+    seconds: float
+    """Of compacting, for each session."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionResults:
+    recalls: Sequence[Recall]
+    by_age: Mapping[str, Mapping[float, Estimate]]
+    by_kind: Mapping[str, Mapping[str, Estimate]]
+    failures: Mapping[str, Sequence[str]]
+    """By compactor, why sessions could not be compacted."""
+
+
+def compaction_results(records: Sequence[Record]) -> CompactionResults:
+    """From records of the task, whatever it is called; failed samples are counted by what their compactor did."""
+    mine = [record for record in records if "compactor" in record.question.labels]
+    graded = [record for record in mine if record.scores]
+    failures: dict[str, list[str]] = {}
+    for record in mine:
+        if isinstance(record.outcome, Failure) and record.outcome.why == "compaction":
+            failures.setdefault(_name(record), []).append(record.outcome.message)
+    recalls = [
+        Recall(
+            name,
+            length,
+            fmean(_retained(record) for record in here),
+            _mean(here),
+            _false(here),
+            fmean(float(record.question.labels.get("compaction_seconds", "0")) for record in here),
+        )
+        for (name, length), here in _grouped(graded, lambda record: (_name(record), record.cell.length)).items()
+    ]
+    by_age: dict[str, dict[float, Estimate]] = {}
+    by_kind: dict[str, dict[str, Estimate]] = {}
+    for name, own in _grouped(graded, _name).items():
+        ages = _grouped([r for r in own if r.cell.depth is not None], lambda record: record.cell.depth or 0.0)
+        by_age[name] = {age: _mean(here) for age, here in sorted(ages.items())}
+        kinds = _grouped(own, lambda record: record.question.labels["operation"])
+        by_kind[name] = {kind: _mean(here) for kind, here in sorted(kinds.items())}
+    return CompactionResults(recalls, by_age, by_kind, failures)
+
+
+def _name(record: Record) -> str:
+    labels = record.question.labels
+    rounds = labels.get("rounds", "1")
+    return labels["compactor"] if rounds == "1" else f"{labels['compactor']}, {rounds} rounds"
+
+
+def _retained(record: Record) -> float:
+    return float(record.question.labels.get("retained", record.body_tokens))
+
+
+def _grouped(records: Sequence[Record], key: Callable[[Record], Key]) -> dict[Key, list[Record]]:
+    groups: dict[Key, list[Record]] = {}
+    for record in records:
+        groups.setdefault(key(record), []).append(record)
+    return groups
+
+
+def _mean(records: Sequence[Record]) -> Estimate:
+    return mean_interval([record.score or 0.0 for record in records], [record.cluster for record in records])
+
+
+def _false(records: Sequence[Record]) -> Estimate:
+    texts = [r.outcome.text if isinstance(r.outcome, Completion) else "" for r in records]
+    values = [float(bool(false_memory(r.question, text))) for r, text in zip(records, texts, strict=True)]
+    return mean_interval(values, [record.cluster for record in records])
+
+
+def compaction_section(runs: Sequence[Run], names: Sequence[str]) -> ReportSection | None:
+    """An entry point of `leadline.report_sections`."""
+    asked = [any(task.partition("[")[0] == "compaction" for task in run.manifest.tasks) for run in runs]
+    found = [compaction_results(list(run.records)) if here else None for run, here in zip(runs, asked, strict=True)]
+    if not any(results and (results.recalls or results.failures) for results in found):
+        return None
+    if len(runs) > 1:
+        rows = [
+            (sanitise(name, 60), *_row(recall))
+            for name, results in zip(names, found, strict=True)
+            for recall in (results.recalls if results else ())
+        ]
+        return ReportSection(TITLE, (SectionText(NOTE), TextTable("", ("run", *COLUMNS), rows, names=2)))
+    [results] = found
+    assert results is not None
+    return ReportSection(TITLE, tuple(_parts(results)), _values(results), link="Compaction")
+
+
+COLUMNS = ("compactor", "session", "retained", "recall", "false memories", "seconds")
+
+
+def _row(recall: Recall) -> tuple[str, ...]:
+    return (
+        sanitise(recall.compactor, 40),
+        format_length(recall.length),
+        format_tokens(recall.retained),
+        _percent(recall.recall),
+        _percent(recall.false),
+        f"{recall.seconds:.2g}",
+    )
+
+
+def _percent(estimate: Estimate) -> str:
+    return f"{format_percent(estimate.mean)}%  {format_percent_range(estimate.interval)}"
+
+
+def _parts(results: CompactionResults) -> Iterator[SectionPart]:
+    yield SectionText(NOTE)
+    for name, reasons in results.failures.items():
+        told = sanitise(f"{name}: {len(reasons)} sessions could not be compacted, as: {reasons[0]}", 300)
+        yield SectionText(told, "warning")
+    yield TextTable("", COLUMNS, [_row(recall) for recall in results.recalls])
+    kinds = sorted({kind for found in results.by_kind.values() for kind in found})
+    rows = [
+        (sanitise(name, 40), *(_percent(found[kind]) if kind in found else "" for kind in kinds))
+        for name, found in results.by_kind.items()
+    ]
+    yield TextTable("by kind of fact", ("compactor", *kinds), rows, wrapped=True)
+    if results.recalls:
+        yield SectionFigure("compaction", lambda narrow: _figure(results, narrow))
+
+
+def _figure(results: CompactionResults, narrow: bool) -> Figure:
+    from leadline.report.charts.panels import CurvePanel, panel_figure  # altair
+
+    ordered = sorted(results.recalls, key=lambda recall: recall.retained)
+    labels = list(dict.fromkeys(format_tokens(recall.retained) for recall in ordered))
+    series: dict[str, dict[str, Estimate]] = {}
+    for recall in ordered:
+        series.setdefault(recall.compactor, {})[format_tokens(recall.retained)] = recall.recall
+    panels = [CurvePanel("recall at retained tokens", "tokens retained", labels, series)]
+    ages = sorted({age for found in results.by_age.values() for age in found})
+    by_age = {
+        name: {format_depth(age): estimate for age, estimate in found.items()} for name, found in results.by_age.items()
+    }
+    if len(ages) > 1:
+        panels.append(
+            CurvePanel("recall by age", "place in the session (0%: oldest)", [format_depth(a) for a in ages], by_age)
+        )
+    return panel_figure(panels, f"{NOTE} Bands: 95% intervals.", TITLE, narrow=narrow)
+
+
+def _values(results: CompactionResults) -> dict[str, Any]:
+    return {
+        "compactors": [
+            {
+                "compactor": recall.compactor,
+                "length": recall.length,
+                "retained": recall.retained,
+                "recall": estimate_values(recall.recall),
+                "false_memories": estimate_values(recall.false),
+                "seconds": recall.seconds,
+            }
+            for recall in results.recalls
+        ],
+        "kinds": {
+            name: {kind: estimate_values(estimate) for kind, estimate in found.items()}
+            for name, found in results.by_kind.items()
+        },
+        "failed": {name: len(reasons) for name, reasons in results.failures.items()},
+    }

@@ -1,0 +1,194 @@
+"""Do facts survive compaction? A session of exact length with facts of six kinds, compacted, and asked about.
+
+Facts are identifiers, paths, numbers, decisions, standing instructions and open tasks, each of several projects alike,
+so that neither the newest fact nor the only one of its kind is an answer by position. Depth is the age of the fact: 0
+is the oldest. What is asked with is what the compactor retained; `compactor=none` asks with the session itself.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import msgspec
+from pydantic import Field, model_validator
+
+from leadline.core.contracts import DocumentFitter, Source
+from leadline.core.drafts import Draft, DraftQuestion, Fact
+from leadline.core.records import Failure
+from leadline.core.seeds import Split, rng
+from leadline.core.types import Cell, Document, Reading
+from leadline.features.compaction.compactors import NONE, Compacted, CompactionFailed, Compactor, check_compactor
+from leadline.tasks.placement import fact_depths
+from leadline.tasks.wording import SCORERS, PromptPart, WordedTask
+from leadline.tasks.words import WORDS, draw_new, draw_new_value
+from leadline.text.sources import open_source, stretch_of
+
+SAY_UNKNOWN = ' If the session does not say, answer "not known".'
+KINDS = {
+    "identifier": ("The ticket of project {key} is {value}.", "What is the ticket of project {key}?"),
+    "path": ("Project {key} keeps its settings in {value}.", "In which file does project {key} keep its settings?"),
+    "number": ("The port of project {key} is {value}.", "What is the port of project {key}?"),
+    "decision": ("We decided that project {key} uses the {value} driver.", "Which driver does project {key} use?"),
+    "instruction": (
+        "From now on, sign every message about project {key} with the word {value}.",
+        "With which word are messages about project {key} signed?",
+    ),
+    "open task": (
+        "Still to do for project {key}: renew the {value} certificate.",
+        "Which certificate is still to be renewed for project {key}?",
+    ),
+}
+
+
+def kind_part(kind: str) -> str:
+    """The name of the text of a fact of this kind."""
+    return f"fact_{kind.replace(' ', '_')}"
+
+
+PARTS = {
+    "instruction": PromptPart(("Below is what is kept of the session of an agent.\n\n",), opens=True),
+    "question": PromptPart(("\n\nQuestion: {asked}",), needs=("asked",), asks=True),
+    "prefix": PromptPart(("Answer:",)),
+    **{kind_part(kind): PromptPart((text,), needs=("key", "value"), planted=True) for kind, (text, _) in KINDS.items()},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """One planted fact."""
+
+    kind: str
+    key: str
+    value: str
+
+
+class Compaction(WordedTask):
+    """Recall facts from what a compactor kept of a long session. Depth is their age: 0 is the oldest."""
+
+    version: ClassVar[str] = "1"
+    readings: ClassVar[tuple[Reading, ...]] = ("fresh",)
+    category: ClassVar[str] = "agents"
+
+    haystack: str = Field("agent", description="agent, chat, code, prose, a path, or a mixture")
+    repeat: bool = Field(False, description="use the haystack more than once when it is too short")
+    compactor: str = Field(
+        NONE,
+        description="none, compact:tail, compact:drop-tools, compact:prompt, or ./FILE.py:NAME",
+        json_schema_extra={"names": True},  # several, with commas, are a sweep
+    )
+    command: str = Field("", description="a program as the compactor: session on stdin, what is kept on stdout")
+    compactor_model: str = Field("", description="the model that summarises for compact:prompt")
+    keep: float = Field(0.25, gt=0, le=1, description="share of the length that the compactor may keep")
+    rounds: int = Field(1, ge=1, le=64, description="compact in so many rounds, as the session grows")
+    compactor_timeout: float = Field(600.0, gt=0, description="seconds for one round of the compactor")
+    projects: int = Field(3, ge=2, le=16, description="facts of each kind; those not asked for are distractors")
+    answer_tokens: int = Field(48, ge=1, description="tokens for the answer")
+
+    @model_validator(mode="after")
+    def _compactor_is_known(self) -> Compaction:
+        check_compactor(self.compactor, self.command, self.compactor_model)
+        return self
+
+    def parts(self) -> Mapping[str, PromptPart]:
+        return PARTS
+
+    def sources(self) -> Sequence[Source]:
+        return (self._source(),)
+
+    def _source(self) -> Source:
+        return open_source(self.haystack, repeat=self.repeat)
+
+    def document(self, cells: Sequence[Cell], *, seed: int, fitter: DocumentFitter) -> Document:
+        whole = fitter.fit(self.write(cells, seed=seed))
+        if (self.compactor == NONE and not self.command) or self.no_context:
+            return whole
+        [probe], draft = whole.probes, self.write(cells, seed=seed)
+        session = whole.text[whole.body_start_characters : probe.cut_characters]
+        compactor = Compactor(
+            self.compactor, max(1, int(self.keep * cells[0].length)), self.command, self.compactor_model,
+            self.compactor_timeout, self.rounds,
+        )  # fmt: skip
+        try:
+            compacted = compactor.compact(session, fitter.tokenizer)
+        except CompactionFailed as problem:
+            failure = Failure("compaction", str(problem))
+            return replace(whole, probes=(replace(probe, not_asked=failure),))
+        return fitter.fit(_retained_draft(draft, compacted))
+
+    def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
+        (cell,) = cells
+        draw = rng(seed, "compaction", *cell.coordinates)
+        memories = self._memories(draw)
+        kind = list(KINDS)[cell.sample % len(KINDS)]
+        asked = next(memory for memory in memories if memory.kind == kind)
+        [depth] = fact_depths(cell, 0.0, 1, draw)
+        before: list[Fact] = []
+        after: list[Fact] = []
+        asked_fact: Fact | None = None
+        for number, memory in enumerate(memories):
+            text = self.fill(kind_part(memory.kind), key=memory.key, value=memory.value)
+            if memory is asked:
+                asked_fact = Fact(f"{cell.key}#asked", text, depth, cell.length)
+                continue
+            # Alternately before and after it, so that the oldest or newest fact is not always the one asked for.
+            earlier = draw.random() < (depth if 0 < depth < 1 else 0.5)
+            place = depth * draw.random() if earlier else depth + (1 - depth) * draw.random()
+            (before if earlier else after).append(Fact(f"{cell.key}#{number}", text, place, cell.length))
+        assert asked_fact is not None
+        filler = stretch_of(self._source(), self.cluster(cells), seed, tokens=cell.length)
+        return self.new_draft(cells, filler, (*before, asked_fact, *after), (self._ask(cell, asked, memories),))
+
+    def _memories(self, draw: random.Random) -> list[Memory]:
+        taken: set[str] = set()
+        keys = [draw_new_value("words", draw, taken, self.split) for _ in range(self.projects)]
+        return [Memory(kind, key, draw_memory(kind, draw, taken, self.split)) for kind in KINDS for key in keys]
+
+    def _ask(self, cell: Cell, asked: Memory, memories: Sequence[Memory]) -> DraftQuestion:
+        question = KINDS[asked.kind][1].format(key=asked.key) + SAY_UNKNOWN
+        return DraftQuestion(
+            cell=cell,
+            text=self.fill("question", asked=question),
+            answer_prefix=self.fill("prefix"),
+            targets=(asked.value,),
+            allowance=self.answer_tokens,
+            scorers=SCORERS["all"],
+            facts=(f"{cell.key}#asked",),
+            distractors=tuple(memory.value for memory in memories if memory is not asked),
+            labels={"operation": asked.kind, "compactor": self.command or self.compactor, "rounds": str(self.rounds)},
+            family="memory",
+        )
+
+
+def draw_memory(kind: str, draw: random.Random, taken: set[str], split: Split) -> str:
+    """A value of a kind that was not drawn before."""
+    nouns = WORDS["nouns"]
+    forms: dict[str, Callable[[], str]] = {
+        "identifier": lambda: (
+            f"{draw.choice('BDFHKMPRTVXZ')}{draw.choice('CGJLNQSW')}-{draw.randrange(10_000, 100_000)}"
+        ),
+        "path": lambda: f"/srv/{draw.choice(nouns)}/{draw.choice(nouns)}.toml",
+        "number": lambda: str(draw.randrange(10_000, 65_536)),
+    }
+    return draw_new(forms.get(kind, lambda: draw.choice(nouns)), taken, split)
+
+
+def _retained_draft(draft: Draft, compacted: Compacted) -> Draft:
+    """The question with what was retained in the place of the session, and what compacting took as labels."""
+    notes = {
+        "retained": str(compacted.tokens),
+        "session": str(compacted.before),
+        "compaction_seconds": f"{compacted.seconds:.3f}",
+    }
+    return replace(
+        draft,
+        head=f"{draft.head}{compacted.text}",
+        filler=None,
+        facts=(),
+        questions=tuple(
+            msgspec.structs.replace(question, facts=(), labels={**question.labels, **notes})
+            for question in draft.questions
+        ),
+    )
