@@ -1,11 +1,12 @@
 """Confidence sequences: intervals that keep their coverage when one looks after every sample and may stop.
 
 An ordinary 95 % interval that is checked after every sample excludes the truth in a third of runs or more. A
-confidence sequence covers it at all sample sizes at once. Two are used together and share the allowed error:
+confidence sequence covers it at all sample sizes at once. Where a document answers several prompts, bets are made on
+documents (`leadline.stats.betting`). Where each prompt has its own, two are used together and share the allowed error:
 
-- a beta-binomial mixture (Robbins 1970), exact for scores between 0 and 1. It takes prompts one by one where each
-  has its own document: within a complete round the prompts may differ in difficulty, since by the inequality of
-  means the product of their likelihood ratios can only be smaller than if all were alike;
+- a beta-binomial mixture (Robbins 1970), exact for scores between 0 and 1. It takes prompts one by one: within a
+  complete round the prompts may differ in difficulty, since by the inequality of means the product of their
+  likelihood ratios can only be smaller than if all were alike;
 - an asymptotic sequence over rounds (Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas 2024), which uses the scatter
   that is really there and is the narrower one after some tens of rounds.
 
@@ -23,6 +24,7 @@ from typing import Literal
 import numpy as np
 import scipy  # loads its parts when they are first used
 
+from leadline.stats.betting import betting_sequence, decisions
 from leadline.stats.effective import RULER_THRESHOLD, Bound, EffectiveLength, LengthState, Threshold
 from leadline.stats.intervals import Estimate, Interval
 from leadline.stats.observations import CELL, BoolArray, FloatArray, IntArray, Observations
@@ -32,8 +34,8 @@ SHARPEST = 40
 BURN_IN = 8
 """Rounds before an estimated scatter is trusted."""
 BURN_IN_SHARED = 24
-"""The same for a low end where a round is one document: were one in seven lost whole, so many would have none in 2 of
-100 cases."""
+"""The same for a low end where a round is one document and no bets are made, since scores do not lie between 0 and 1:
+were one in seven lost whole, so many would have none in 2 of 100 cases."""
 ASSUMED_CORRELATION = 1 / 3
 """Of the answers of a document before any is seen: the mean of the prior of `leadline.stats.intervals`."""
 
@@ -174,10 +176,7 @@ def length_status(rounds: Rounds, line: float, confidence: float = 0.95, *, unit
     if n == 0:
         nothing = Interval(0.0, 1.0, confidence, "confidence sequence")
         return LengthStatus(rounds.length, 0, float("nan"), nothing, "open", line, float("nan"))
-    signs = statuses(
-        rounds.means[None, :], rounds.prompts, line, confidence,
-        unit=unit, assumed_prompts=rounds.assumed_prompts, burn_in=rounds.burn_in,
-    )[0]  # fmt: skip
+    signs = _signs(rounds, line, confidence, unit=unit)
     decided = np.flatnonzero(signs)
     sign = int(signs[decided[0]]) if len(decided) else 0
     interval, scatter = _sequence(rounds, n, line, confidence, unit=unit)
@@ -188,6 +187,18 @@ def length_status(rounds: Rounds, line: float, confidence: float = 0.95, *, unit
         interval = replace(first, low=low, high=high) if low <= high else first
     word: LineStatus = "above" if sign > 0 else "below" if sign < 0 else "open"
     return LengthStatus(rounds.length, n, float(rounds.means.mean()), interval, word, line, scatter)
+
+
+def _signs(rounds: Rounds, line: float, confidence: float, *, unit: bool) -> IntArray:
+    """The status after every round: by bets where a round is a document of several answers."""
+    if unit and rounds.is_shared and 0 < line < 1:
+        signs = decisions(rounds.means[None, :], line, confidence)
+    else:
+        signs = statuses(
+            rounds.means[None, :], rounds.prompts, line, confidence,
+            unit=unit, assumed_prompts=rounds.assumed_prompts, burn_in=rounds.burn_in,
+        )  # fmt: skip
+    return np.asarray(signs[0])
 
 
 def rounds_by_length(data: Observations) -> list[Rounds]:
@@ -323,6 +334,8 @@ def _sequence(rounds: Rounds, n: int, line: float, confidence: float, *, unit: b
         low, high = sure.low, sure.high
     sums = np.array(total), np.array(squares), np.array(n)
     scatter = float(scatter_of(*sums, rounds.assumed_prompts, line if unit else None))
+    if unit and rounds.is_shared:
+        return betting_sequence(rounds.means[:n], confidence), scatter
     width = float(asymptotic_half_width(scatter, n, asymptotic))
     low = max(low, total / n - width) if n >= rounds.burn_in else low
     high = min(high, total / n + width) if n >= BURN_IN else high
