@@ -197,6 +197,15 @@ def test_a_submission_is_written_for_the_list_of_a_spec(tmp_path: Path, capsys: 
     assert "--models FILE" in capsys.readouterr().err
 
 
+def test_models_with_the_same_score_have_the_same_rank(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    models = 'models = ["sim:perfect", {name = "again", model = "sim:perfect"}, "sim:cliff?window=1"]\n'
+    words = ["--out", str(tmp_path / "out"), "--submission", str(tmp_path / "scores.json")]
+    assert run_command(["run", write(tmp_path, models + ASKED), *words]) == 0
+    shown = capsys.readouterr().out.partition("rank")[2].splitlines()
+    places = [line.split()[0] for line in shown if line.split()[:1] and line.split()[0].isdigit()]
+    assert places == ["1", "1", "3"]
+
+
 # --- progress -----------------------------------------------------------------------------------
 
 

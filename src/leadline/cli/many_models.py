@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,6 +28,7 @@ from leadline.run.events import ModelRun, ModelRunResult
 from leadline.run.many_models import is_complete, measure_all, submission_entries
 from leadline.run.measure import CheckModel
 from leadline.stats.logprobs import metric_of
+from leadline.stats.ruler_summary import ranks
 from leadline.store.manifest import now
 from leadline.store.runs import slug
 from leadline.store.submissions import Submission, SubmissionEntry, merged, read_submission, write_submission
@@ -257,7 +259,8 @@ def _submit(results: Sequence[ModelRunResult], path: Path, shard: str) -> Submis
 def _show_ranking(made: Submission) -> None:
     sign = -1 if made.better == "higher" else 1
     ranked = sorted(made.entries, key=lambda e: (e.score is None, sign * (e.score or 0.0)))
-    rows = [(str(rank), *_ranking_cells(entry, made.metric)) for rank, entry in enumerate(ranked, 1)]
+    places = ranks([-math.inf if e.score is None else -sign * e.score for e in ranked])
+    rows = [(str(rank), *_ranking_cells(e, made.metric)) for rank, e in zip(places, ranked, strict=True)]
     print_table(rows, ("rank", "model", made.metric, "95% interval", "documents"), right=frozenset({0, 2, 4}))
     echo(f"\n{made.better} is better")
 

@@ -12,13 +12,15 @@ from rich.console import Console
 from rich.live import Live
 
 from leadline.cli.run import raise_if_incomplete
-from leadline.console.output import echo
+from leadline.console.output import echo, say
 from leadline.console.progress import ProgressLines, SanitisingConsole
 from leadline.core.errors import RunStopped
 from leadline.report.terminal import failure_line, run_screen, show_run
 from leadline.results.follow import FailedSample, RunMonitor
 
 LOOK_SECONDS = 0.5
+OPENING_SECONDS = 20.0
+"""How long a folder that is not there is waited for."""
 HINT = "Ctrl-C leaves; the run continues."
 
 
@@ -30,8 +32,9 @@ def watch(
     Exit code 0: all samples answered; 1: samples failed; 75: the run stopped early; 130: you left before its end.
     """
     console = SanitisingConsole()
-    monitor = RunMonitor(run)
     try:
+        _wait_for_folder(run)
+        monitor = RunMonitor(run)
         if console.is_terminal and not console.is_dumb_terminal:
             _follow_on_screen(monitor, console)
         else:
@@ -43,6 +46,16 @@ def watch(
     echo(monitor.progress().describe())
     _raise_as_the_run_did(monitor)
     return 0
+
+
+def _wait_for_folder(run: Path) -> None:
+    """A run has its folder when its model is open, which may take a while: waits for it a little."""
+    for look in range(round(OPENING_SECONDS / LOOK_SECONDS)):
+        if run.exists():
+            return
+        if not look:
+            say(f"waiting for {run}: a run has its folder when its model is open")
+        sleep(LOOK_SECONDS)
 
 
 def _updates(monitor: RunMonitor) -> Iterator[None]:

@@ -197,8 +197,9 @@ class ProgressListener:
                 self._say(event.sentence)
             self._sentence = event.sentence
         elif isinstance(event, Stopping):
-            waits = f" Waiting for {format_count(event.in_flight, 'answer')} in flight;" if event.in_flight else ""
-            self._say(f"stopping: {sanitise(event.why)}.{waits} Ctrl-C again ends it at once.")
+            answers = format_count(event.in_flight, "answer")
+            waits = f" Waiting for {answers} in flight; Ctrl-C again ends it at once." if event.in_flight else ""
+            self._say(f"stopping: {sanitise(event.why)}.{waits}")
         if self._view is not None and not (isinstance(event, Answered) and event.more):
             self._view.update(self.progress(), self.describe_scores())
 

@@ -12,6 +12,7 @@ import sys
 import time
 import urllib.request
 from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -263,3 +264,18 @@ def test_a_missing_package_is_named_with_its_pip_command(
     err = capsys.readouterr().err
     assert f"needs the package {package!r}" in err
     assert 'pip install "leadline[view]"' in err
+
+
+def test_a_run_that_is_opening_its_model_is_waited_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, looks = tmp_path / "run", count()
+
+    def sleep(seconds: float) -> None:
+        if next(looks) == 2:
+            write_run(folder, list(planted_records(cliff, lengths=[1024], depths=[0.5])))
+
+    monkeypatch.setattr("leadline.cli.watch.sleep", sleep)
+    assert run_command(["watch", str(folder)]) == 0
+    assert "a run has its folder when its model is open" in capsys.readouterr().err
+    assert run_command(["watch", str(tmp_path / "never")]) == 74
