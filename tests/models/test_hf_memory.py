@@ -13,7 +13,7 @@ from leadline.cli.main import run_command
 from leadline.core import memory as core_memory
 from leadline.core.errors import SourceError, UsageError
 from leadline.models.hf import forecast, host_memory, memory
-from leadline.models.hf.forecast import DocumentReading, Speed, cost
+from leadline.models.hf.forecast import DocumentReading, Speed, cost, format_gpus
 from leadline.models.hf.memory import GIB, DecoderShape, check_fits, longest_that_fits
 from support.tiny_models import model_folder
 
@@ -373,3 +373,17 @@ def test_scaled_positions_widen_the_window_of_a_plan(unloaded: Path, capsys: pyt
     for rope, window in (("yarn:4", 32768), ("ntk:2", 16384), ("theta:1e6", 8192)):
         assert run_command([*words, "--model", f"hf:{unloaded}?rope={rope}"]) == 0
         assert json.loads(capsys.readouterr().out)["window"] == window
+
+
+@pytest.mark.parametrize(
+    ("gib", "words"),
+    [
+        (33, "GPUs: 1 of 80 GB or 1 of 141 GB"),
+        (144, "GPUs: 3 of 80 GB or 2 of 141 GB; with 4 of 80 GB, vllm: reads on all of them at once "
+              "(tensor_parallel_size=4)"),
+        (821, "GPUs: 12 of 80 GB or 7 of 141 GB; with 16 of 80 GB, vllm: reads on all of them at once "
+              "(tensor_parallel_size=8&pipeline_parallel_size=2)"),
+    ],
+)  # fmt: skip
+def test_a_plan_without_a_device_counts_the_gpus_that_hold_it(gib: int, words: str) -> None:
+    assert format_gpus(gib << 30) == words

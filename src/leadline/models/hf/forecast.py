@@ -19,6 +19,12 @@ from leadline.models.hf.host_memory import HOST_RESERVE, device_memory
 from leadline.models.hf.memory import GIB, OVERHEAD, ROWS_BYTES, DecoderShape, check_fits, room_for_layers
 from leadline.models.hf.reader import shared_bases
 
+GPU_GIGABYTES = (80, 141)
+"""Sizes of GPUs that a plan without a device counts in."""
+USED_SHARE = 0.92
+"""Of a GPU's memory, which engines give to weights and cache."""
+MOST_SHARED = 8
+"""GPUs that share a layer: those of one machine, and as many as most models have key heads."""
 ASSUMED_FLOPS = 1e14
 """Operations per second of the example where none was measured."""
 
@@ -160,7 +166,7 @@ def forecast(
     if measure_speed is None:
         hours = format_duration(total.flops / ASSUMED_FLOPS)
         time = f"{total.flops:.2g} operations for reading, such as {hours} at {format_flops(ASSUMED_FLOPS)}"
-        return needed, f"time not known without the weights: {time}"
+        return needed, format_gpus(total.memory), f"time not known without the weights: {time}"
     speed = measure_speed()
     reading, answers = total.seconds(speed, spilled)
     return (
@@ -169,6 +175,18 @@ def forecast(
         f"{total.flops:.2g} operations at the {format_flops(total.flops / reading if reading else speed.products)} "
         f"measured on {devices[0]}",
     )
+
+
+def format_gpus(memory: int) -> str:
+    """How many GPUs hold that many bytes, and which provider reads with several at once."""
+    counts = [max(1, math.ceil(memory / (size * 1e9 * USED_SHARE))) for size in GPU_GIGABYTES]
+    sizes = " or ".join(f"{count} of {size} GB" for count, size in zip(counts, GPU_GIGABYTES, strict=True))
+    if counts[0] == 1:
+        return f"GPUs: {sizes}"
+    shared = 2 ** math.ceil(math.log2(counts[0]))
+    options = f"tensor_parallel_size={min(shared, MOST_SHARED)}"
+    options += f"&pipeline_parallel_size={shared // MOST_SHARED}" if shared > MOST_SHARED else ""
+    return f"GPUs: {sizes}; with {shared} of 80 GB, vllm: reads on all of them at once ({options})"
 
 
 def _format_if_visible(name: str, size: int) -> str:
