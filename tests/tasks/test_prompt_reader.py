@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -22,12 +23,16 @@ FROM_FILES = frozenset(
     "infinitebench_dataset".split()
 )
 """Tasks that ask the questions of a file, whose answers are the file's and not ours."""
-READ_ELSEWHERE = frozenset({"embed", "tool_calls"})
-"""Their solvers, in `support/agent_readers.py`, are asked by the tests of their features."""
+READ_BY_FEATURE = {
+    "embed": "another_solver_gets_the_same_answers_from_the_prompt",
+    "tool_calls": "another_solver_makes_the_same_calls_from_the_prompt",
+    "compaction": "another_solver_finds_every_fact_in_the_prompt",
+}
+"""Tasks whose reader is beside their feature's tests, and the test that runs it."""
 TASKS = [
     name
     for name in registry.names("tasks")
-    if registry.task(TaskSpec(name=name)).request == "answer" and name not in FROM_FILES | READ_ELSEWHERE
+    if registry.task(TaskSpec(name=name)).request == "answer" and name not in FROM_FILES.union(READ_BY_FEATURE)
 ]
 VARIANTS: dict[str, dict[str, object]] = {
     "plain": {}, "nothing there": {"absent": 1.0}, "asked first": {"question_at": "before"},
@@ -87,6 +92,14 @@ def test_what_a_task_calls_right_is_what_its_prompt_says(name: str) -> None:
 @pytest.mark.parametrize("name", TASKS)
 def test_what_a_variant_calls_right_is_what_its_prompt_says(name: str, variant: str) -> None:
     assert_answered_from_its_text(name, VARIANTS[variant], samples=14)
+
+
+@pytest.mark.parametrize("name", READ_BY_FEATURE)
+def test_a_reader_beside_a_feature_is_run_there(name: str) -> None:
+    tests = Path(__file__).parents[1] / "features" / name / f"test_{name}.py"
+    if not tests.exists() and name not in registry.names("tasks"):
+        pytest.skip(f"there is no feature {name}")
+    assert f"def test_{READ_BY_FEATURE[name]}" in tests.read_text()
 
 
 def test_the_reader_uses_nothing_but_the_prompt() -> None:
