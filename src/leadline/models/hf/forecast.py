@@ -166,7 +166,8 @@ def forecast(
     if measure_speed is None:
         hours = format_duration(total.flops / ASSUMED_FLOPS)
         time = f"{total.flops:.2g} operations for reading, such as {hours} at {format_flops(ASSUMED_FLOPS)}"
-        return needed, format_gpus(total.memory), f"time not known without the weights: {time}"
+        gpus = () if devices else (format_gpus(total.memory),)
+        return needed, *gpus, f"time not known without the weights: {time}"
     speed = measure_speed()
     reading, answers = total.seconds(speed, spilled)
     return (
