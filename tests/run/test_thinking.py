@@ -269,8 +269,10 @@ def test_settings_that_exclude_each_other_are_refused(say: Say, server: Thinking
     model = f"openai:fake?base_url={server.base_url}&tokenizer=bytes"
     assert "no way to think" in refused("--thinking", "somewhat")
     assert "no setting is given" in refused("--thinking", ",")
-    assert "says how it thinks" in refused("--thinking", "low,high", "--model", f"{model}&thinking=on")
-    assert "exclude each other" in refused("--allowance", "auto", "--model", f"{model}&max_tokens=9")
+    named = say("run", "niah", "--thinking", "low,high", "--model", f"{model}&thinking=on")
+    assert (named.code, "says how it thinks" in named.err) == (64, True)
+    limited = say("run", "niah", "--allowance", "auto", "--model", f"{model}&max_tokens=9")
+    assert (limited.code, "exclude each other" in limited.err) == (64, True)
     assert "while a rule decides" in refused("--allowance", "auto", "--until", "effective")
     assert "is not a length" in refused("--allowance", "plenty")
 
