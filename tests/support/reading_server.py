@@ -62,7 +62,8 @@ class Planted:
     them by less than 0.5 nats."""
     weak: Literal["", "long", "all"] = ""
     """The model answers every question about a text with the same words: about a long one, or about any."""
-    cache: Literal["on", "off", "silent", "lies"] = "on"
+    cache: Literal["on", "off", "silent", "lies", "stale"] = "on"
+    """stale: what comes from the cache has other log-probabilities than a fresh reading."""
     logprobs: Literal["", "none", "by_order"] = ""
     real_window: int | None = None
     beyond: int = 400
@@ -236,6 +237,10 @@ class ReadingServer(FakeServer):
         if body.get("logprobs") and planted.logprobs != "none":
             sampled = (planted.temperature or 0.0) > 0
             choice["logprobs"] = self._logprobs(text, prompt, number, chat=chat, sampled=sampled)
+            afresh = body.get("cache_salt") or body.get("cache_prompt") is False
+            if planted.cache == "stale" and body["logprobs"] == 20 and not afresh:
+                listed = choice["logprobs"]["top_logprobs"]
+                choice["logprobs"]["top_logprobs"] = [{t: p - 1.5 for t, p in top.items()} for top in listed]
             self._read.add(prompt)
         if "prompt_logprobs" in body and planted.logprobs != "none" and self.kind == "vllm":
             choice["prompt_logprobs"] = self._prompt_logprobs(prompt, number)

@@ -14,7 +14,20 @@ from leadline.core.drafts import Draft, Filler
 from leadline.core.errors import UsageError
 from leadline.core.records import Answer, Completion, Failure, Score
 from leadline.core.seeds import Split, digest, seed_of
-from leadline.core.types import Cell, Cluster, Continuation, Document, Frame, Probe, Question, Reading, TokenNLL, Tool
+from leadline.core.types import (
+    AnswerTime,
+    Cell,
+    Cluster,
+    Continuation,
+    Document,
+    Frame,
+    NextToken,
+    Probe,
+    Question,
+    Reading,
+    TokenNLL,
+    Tool,
+)
 
 if TYPE_CHECKING:
     from leadline.core.types import Ids
@@ -275,6 +288,36 @@ class DeclaresTools(Protocol):
 
     def tool_frame(self, tools: Sequence[Tool]) -> Frame:
         """The frame with these tools declared. Raises TokenizerError where its template declares none."""
+        ...
+
+
+@runtime_checkable
+class NextTokenModel(Protocol):
+    """A model that tells which tokens it expects after cuts of a text."""
+
+    def next_tokens(
+        self, ids: Ids, cuts: Sequence[int], count: int, *, fresh: bool = False
+    ) -> list[NextToken] | Failure:
+        """The `count` likeliest next tokens after the first tokens of `ids`, for each of the growing `cuts` >= 1.
+        `fresh` reads every token anew, also where a server would take it from its prefix cache."""
+        ...
+
+
+@runtime_checkable
+class MarginModel(Protocol):
+    """A model that can record how far the first token of each answer was ahead of the second candidate."""
+
+    def keep_margins(self) -> None:
+        """From now on completions have their `margin`, where it can be had."""
+        ...
+
+
+@runtime_checkable
+class TimedModel(Protocol):
+    """A model whose first token and rate of decoding can be timed."""
+
+    def time_answer(self, ids: Ids, tokens: int) -> AnswerTime | Failure:
+        """Of an answer of `tokens` tokens to a prompt that was not read before."""
         ...
 
 

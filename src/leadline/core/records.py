@@ -37,6 +37,8 @@ class Completion(msgspec.Struct, frozen=True, tag="completion", tag_field="kind"
     """The model's name in the server's reply, which may differ from the one asked for."""
     system_fingerprint: str = ""
     """The server's name for its configuration and weights."""
+    margin: float | None = None
+    """Nats between the first token of the answer and the second candidate, where that was asked for."""
 
 
 class Measurement(msgspec.Struct, frozen=True, tag="measured", tag_field="kind", omit_defaults=True):

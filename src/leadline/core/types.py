@@ -11,7 +11,8 @@ What a task writes is in `leadline.core.drafts`. What comes back from a model, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -278,6 +279,37 @@ class TokenNLL:
     notes: tuple[str, ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
     """What it took where a server was asked: requests, prompt_tokens, and cached_tokens of those, if it states them."""
+
+
+@dataclass(frozen=True, slots=True)
+class NextToken:
+    """What a model expects after the first tokens of a text."""
+
+    top: Mapping[str, float]
+    """Log-probabilities in nats of the likeliest next tokens, by their text."""
+    actual: float | None = None
+    """That of the token that follows in the text; None at its end, and where it is not among those that are listed."""
+    cached: int | None = None
+    """Tokens before it that came from a cache, where the server says."""
+
+    @classmethod
+    def of(
+        cls, listed: Iterable[tuple[str, float]], actual: float | None = None, cached: int | None = None
+    ) -> NextToken:
+        """From texts with their log-probabilities; tokens with the same text (parts of a character) count as one."""
+        top: dict[str, float] = {}
+        for text, logprob in listed:
+            top[text] = math.log(math.exp(top[text]) + math.exp(logprob)) if text in top else logprob
+        return cls(top, actual, cached)
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerTime:
+    """Seconds until the first token of an answer to a text that was not read before, and tokens a second after it."""
+
+    first: float
+    rate: float | None
+    """None where the answer had too few tokens."""
 
 
 @dataclass(frozen=True, slots=True)

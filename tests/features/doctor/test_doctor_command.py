@@ -46,7 +46,7 @@ def test_a_clean_server_exits_with_0_and_findings_with_1(say: Say) -> None:
         assert [r["check"] for r in found["results"]] == [check.id for check in CHECKS]
         assert (found["findings"], found["model"], found["window"]) == (0, "fake", 4096)
         assert found["numbers"]["flip_rate"] == 0
-        assert "19 of 19" in done.err
+        assert "20 of 20" in done.err
         server.planted = Planted(cut="front", model="other")
         done = say("doctor", "--model", name_of(server), "--check", "truncation", "--check", "model_name")
     assert done.code == 1
@@ -59,7 +59,8 @@ def test_checks_that_cannot_be_made_say_why_and_are_no_findings(say: Say) -> Non
         done = say("doctor", "--model", name_of(server, "&window=4k"), "--json")
     assert done.code == 0, done.out
     why = {r["check"]: r["evidence"] for r in json.loads(done.out)["results"] if r["status"] == "not_made"}
-    assert set(why) == {"tokenizer", "receipts", "template", "system_prompt", "prefix", "logprobs", "prefix_cache"}
+    assert set(why) == {"tokenizer", "receipts", "template", "system_prompt", "prefix", "logprobs", "prefix_cache",
+                        "cached_answers"}  # fmt: skip
     assert "no token counts" in why["receipts"]
     assert "no log-probabilities" in why["logprobs"]
 

@@ -36,6 +36,7 @@ EACH: dict[str, dict[str, Any]] = {
     "determinism": {"flips": 7},
     "logprobs": {"logprobs": "by_order"},
     "prefix_cache": {"cache": "off"},
+    "cached_answers": {"cache": "stale"},
     "rate_limit": {"limited_every": 10},
     "preemption": {"preempts": 9},
     "model_name": {"model": "alternates"},
@@ -72,6 +73,7 @@ OTHER_FORMS: list[tuple[str, Kind, dict[str, Any]]] = [
     ("thinking_budget", "vllm", {"thinking": "tags", "thought": 300}),
     ("determinism", "plain", {"flips": 7, "logprobs": "none"}),
     ("prefix_cache", "plain", {"cache": "lies"}),
+    ("cached_answers", "llamacpp", {"cache": "stale"}),
     ("logprobs", "llamacpp", {"logprobs": "by_order"}),
     ("receipts", "plain", {"receipts": "constant"}),
     ("receipts", "plain", {"receipts": "scaled"}),
@@ -111,7 +113,7 @@ def ids(found: CheckReport) -> set[str]:
 
 def test_there_is_a_fault_for_every_check() -> None:
     assert list(EACH) == [check.id for check in CHECKS]
-    assert len(CHECKS) == 19
+    assert len(CHECKS) == 20
 
 
 @pytest.mark.parametrize("check", EACH)
@@ -177,7 +179,11 @@ def test_a_faithful_server_has_no_findings(kind: Kind) -> None:
     assert not found.findings, [(r.check, r.evidence) for r in found.findings]
     statuses = {r.check: r.status for r in found.results}
     skipped = {check for check, status in statuses.items() if status == "not_made"}
-    unseen = {"plain": {"template", "prefix", "preemption"}, "sglang": {"template"}, "llamacpp": {"preemption"}}
+    unseen = {
+        "plain": {"template", "prefix", "preemption", "cached_answers"},
+        "sglang": {"template"},
+        "llamacpp": {"preemption"},
+    }
     assert skipped == unseen.get(kind, set())
     assert found.numbers["flip_rate"] == 0
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.real
 
 
 QUICK = ("tokenizer", "receipts", "template", "prefix", "max_tokens", "reasoning_parser", "model_name")
-"""All nineteen take many minutes on two cores: they are made with LEADLINE_SLOW=1."""
+"""All twenty take many minutes on two cores: they are made with LEADLINE_SLOW=1."""
 
 
 def checked(model: str) -> CheckReport:

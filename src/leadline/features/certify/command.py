@@ -21,7 +21,9 @@ from leadline.features.certify.decide import looks, parse_margin
 from leadline.features.certify.replay import read_failure, write_failures
 from leadline.features.certify.replay import replay as ask_again
 from leadline.features.certify.report import (
+    DRIFT_HEADER,
     HEADER,
+    drift_rows,
     figures,
     format_figure,
     headline,
@@ -96,6 +98,12 @@ def certify(
     repeat: Annotated[
         bool, typer.Option("--repeat/--no-repeat", help="Ask some prompts twice, to see what a side does to itself.")
     ] = True,
+    logprobs: Annotated[
+        bool,
+        typer.Option(
+            "--logprobs/--no-logprobs", help="Compare log-probabilities and speed on four prompts of every length."
+        ),
+    ] = True,
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="Folder for both runs, the page and the logs of servers.")
     ] = Path("runs/certify"),
@@ -141,7 +149,13 @@ def certify(
         if not samples:
             sides = _sized(sides, margin, power)
         found = certify_sides(
-            *sides, margin=margin, listening=ProgressListener, say=say, one_at_a_time=one_at_a_time, repeat=repeat
+            *sides,
+            margin=margin,
+            listening=ProgressListener,
+            say=say,
+            one_at_a_time=one_at_a_time,
+            repeat=repeat,
+            logprobs=logprobs,
         )
     servers = [
         (f"{role} server", command)
@@ -176,6 +190,11 @@ def _show(found: Certification, page: Path) -> None:
         echo(f"{figure.name:<22} {format_figure(figure)}")
     for line in noise_lines(found):
         echo(line)
+    if rows := drift_rows(found):
+        echo()
+        print_table(rows, DRIFT_HEADER, right=frozenset(range(1, len(DRIFT_HEADER))))
+    for figure in found.speeds:
+        echo(f"{figure.name:<28} {format_figure(figure)} of the base's")
     for warning in found.warnings:
         warn(warning)
     echo(f"page      {page}")

@@ -20,6 +20,8 @@ from typing import Literal
 import numpy as np
 
 from leadline.core.errors import UsageError
+from leadline.core.format import format_length
+from leadline.features.certify.drift import Drift
 from leadline.stats.compare import Comparison, Difference, Pairs, compare
 from leadline.stats.gate import GateResult, check_gate, parse_gate
 from leadline.stats.intervals import Interval, wilson
@@ -34,6 +36,10 @@ FIRST_LOOK = 4
 PART_MARGIN = 3
 """The margin of a part, in margins of the whole."""
 MOST_BLAMED = 4
+TIE_NATS = 0.1
+"""A flip is a tie where the first token of the answer was ahead of the second candidate by less."""
+FEWEST_TIMES = 3
+"""Prompts of a length on each side for an interval of a speed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,16 +145,17 @@ class QuotedFigure:
     note: str = ""
 
 
-def quoted_figures(pairs: Pairs, decision: Decision) -> tuple[QuotedFigure, ...]:
+def quoted_figures(pairs: Pairs, decision: Decision, drift: Drift) -> tuple[QuotedFigure, ...]:
     """Recovery, area under the MRCR curve, flips, McNemar's p. Same-top-1 and KLD need log-probabilities."""
     overall = decision.comparison.overall
     flips = int(np.sum(pairs.base.value != pairs.candidate.value))
-    no_logprobs = "needs log-probabilities of both sides; not measured here"
+    same, kl = drift.overall.same_top, drift.overall.kl
+    note = f"needs log-probabilities of both sides ({drift.problem})" if drift.problem else ""
     return (
         _recovery(pairs),
         _mrcr_area(pairs),
-        QuotedFigure("same top-1", None, note=no_logprobs),
-        QuotedFigure("mean KLD", None, note=no_logprobs),
+        QuotedFigure("same top-1", same.value, same.interval, note),
+        QuotedFigure("mean KLD", kl.value, kl.interval, note),
         QuotedFigure("flip rate", flips / len(pairs), wilson(flips, len(pairs))),
         QuotedFigure(f"p ({overall.test})", overall.p, note="two-sided, of the whole, without correction"),
     )
@@ -184,19 +191,31 @@ def _ratio_of_means(name: str, pairs: Pairs, draws: int = 2000) -> QuotedFigure:
     return QuotedFigure(name, whole, interval)
 
 
-def speed_ratios(base: Sequence[tuple[int, float]], candidate: Sequence[tuple[int, float]]) -> list[QuotedFigure]:
-    """By length: how many times as long the candidate took for a prompt, as a ratio of medians with a bootstrap.
-    Given are (length, seconds) of every answered prompt."""
-    found = []
+Times = Sequence[tuple[int, float]]
+"""(length, a number) for every prompt."""
+
+
+def speed_figures(base: tuple[Times, Times], candidate: tuple[Times, Times]) -> list[QuotedFigure]:
+    """Time to the first token and rate of decoding, candidate over base, by length: ratios of medians."""
+    names = ("time to first token", "decode rate")
+    return [
+        QuotedFigure(f"{name} at {format_length(length)}", *ratio)
+        for name, old, new in zip(names, base, candidate, strict=True)
+        for length, ratio in _median_ratios(old, new).items()
+    ]
+
+
+def _median_ratios(base: Times, candidate: Times) -> dict[int, tuple[float, Interval | None]]:
+    found: dict[int, tuple[float, Interval | None]] = {}
     for length in sorted({n for n, _ in base} & {n for n, _ in candidate}):
         old, new = (np.array([s for n, s in side if n == length]) for side in (base, candidate))
-        rng = np.random.default_rng(length)
-        drawn = [np.sort(np.median(side[rng.integers(0, len(side), (1000, len(side)))], axis=1)) for side in (old, new)]
-        ratios = np.sort(rng.permutation(drawn[1]) / np.maximum(rng.permutation(drawn[0]), 1e-9))
         value = float(np.median(new) / max(float(np.median(old)), 1e-9))
-        found.append(
-            QuotedFigure(str(length), value, Interval(float(ratios[25]), float(ratios[-26]), 1 - ALPHA, "bootstrap"))
-        )
+        rng = np.random.default_rng(length)
+        drawn = [np.median(side[rng.integers(0, len(side), (1000, len(side)))], axis=1) for side in (old, new)]
+        ratios = np.sort(drawn[1] / np.maximum(drawn[0], 1e-9))
+        enough = min(len(old), len(new)) >= FEWEST_TIMES
+        interval = Interval(float(ratios[25]), float(ratios[-26]), 1 - ALPHA, "bootstrap") if enough else None
+        found[length] = value, interval
     return found
 
 
@@ -212,6 +231,15 @@ class SelfFlips:
     @property
     def interval(self) -> Interval:
         return wilson(self.flipped, self.prompts)
+
+
+@dataclass(frozen=True, slots=True)
+class Ties:
+    """Prompts that score otherwise on the two sides; of those with a known margin, the ties."""
+
+    flips: int
+    known: int
+    ties: int
 
 
 def parse_margin(text: str) -> float:

@@ -9,14 +9,14 @@ from typing import Any
 from markupsafe import Markup
 
 from leadline import __version__
-from leadline.core.format import escape_markdown, format_count, format_length, sanitise
-from leadline.features.certify.decide import QuotedFigure, quoted_figures, speed_ratios
+from leadline.core.format import escape_markdown, format_count, sanitise
+from leadline.features.certify.decide import TIE_NATS, QuotedFigure, quoted_figures
 from leadline.features.certify.rounds import Certification
 from leadline.report.charts.grid import difference_map
 from leadline.report.charts.render import PageFigure
 from leadline.report.comparison import comparison_markdown, difference_row, junit_xml
 from leadline.report.page import asset, page_style, policy, template
-from leadline.store.runs import read_records
+from leadline.stats.drift import DriftMean
 
 PACKAGE = "leadline.features.certify"
 HEADER = ("part", "base", "candidate", "change", "95% interval", "lost", "gained", "p", "verdict")
@@ -51,19 +51,56 @@ def noise_lines(found: Certification) -> list[str]:
         )
     flip = next(figure for figure in figures(found) if figure.name == "flip rate")
     assert flip.value is not None
-    lines.append(f"between the sides: {format_figure(flip)} scored otherwise")
+    lines.append(f"between the sides: {format_figure(flip)} scored otherwise{_tie_words(found)}")
+    for cache in found.caches:
+        summary = cache.summary
+        reused = "" if cache.cached_tokens is None else f" ({cache.cached_tokens:,} tokens reused)"
+        lines.append(
+            f"{cache.role} from its cache{reused} against itself read afresh: mean KL {summary.kl.value:.2g} nats, "
+            f"largest difference {summary.largest:.2g} nats, same first token at {_percent(summary.same_top)}"
+        )
+    lines += [f"{role}, deterministic mode: {mode}" for role, mode in found.determinism]
     return lines
 
 
+def _tie_words(found: Certification) -> str:
+    ties = found.ties
+    if not ties.known:
+        return ""
+    return f"; {ties.ties} of {ties.known} flips with a known margin are ties (below {TIE_NATS:g} nats)"
+
+
+def _percent(mean: DriftMean) -> str:
+    return "nothing" if mean.value is None else f"{100 * mean.value:.1f}%"
+
+
+DRIFT_HEADER = ("position", "places", "mean KL", "95% interval", "same top-1", "change in NLL", "95% interval")
+
+
+def drift_rows(found: Certification) -> list[tuple[str, ...]]:
+    """The whole and each bucket of positions; none where log-probabilities were not compared."""
+    if found.drift.problem:
+        return []
+    return [
+        (
+            summary.name,
+            str(summary.kl.positions),
+            f"{summary.kl.value:.2g}",
+            _span(summary.kl),
+            _percent(summary.same_top),
+            "-" if summary.nll.value is None else f"{summary.nll.value:+.2g}",
+            _span(summary.nll),
+        )
+        for summary in (found.drift.overall, *found.drift.buckets)
+    ]
+
+
+def _span(mean: DriftMean) -> str:
+    return "-" if mean.interval is None else f"{mean.interval.low:.2g} to {mean.interval.high:.2g}"
+
+
 def figures(found: Certification) -> tuple[QuotedFigure, ...]:
-    return quoted_figures(found.pairs, found.decision)
-
-
-def speeds(found: Certification) -> list[QuotedFigure]:
-    """Seconds of an answer, candidate over base, by length."""
-    sides = ([(r.cell.length, r.seconds) for r in read_records(run.folder) if not r.failed]
-             for run in (found.base, found.candidate))  # fmt: skip
-    return speed_ratios(*sides)
+    return quoted_figures(found.pairs, found.decision, found.drift)
 
 
 def format_figure(figure: QuotedFigure) -> str:
@@ -71,6 +108,9 @@ def format_figure(figure: QuotedFigure) -> str:
         return f"not measured: {figure.note}"
     if figure.name.startswith("p "):
         return f"{figure.value:.2g}"
+    if figure.name == "mean KLD":
+        span = "" if figure.interval is None else f" ({figure.interval.low:.2g} to {figure.interval.high:.2g})"
+        return f"{figure.value:.2g} nats{span}"
     value = f"{100 * figure.value:.1f}%"
     if figure.interval is None:
         return value
@@ -89,7 +129,11 @@ def values(found: Certification) -> dict[str, Any]:
         "alpha_of_this_look": found.decision.alpha,
         "blamed": [d.name for d in found.decision.blamed],
         "figures": {figure.name: asdict(figure) for figure in figures(found)},
-        "seconds_candidate_over_base": {figure.name: asdict(figure) for figure in speeds(found)},
+        "candidate_over_base": {figure.name: asdict(figure) for figure in found.speeds},
+        "drift": asdict(found.drift),
+        "cached_against_fresh": [asdict(cache) for cache in found.caches],
+        "ties": asdict(found.ties),
+        "deterministic_mode": dict(found.determinism),
         "asked_again": [asdict(flips) for flips in found.self_flips],
         "checks": [asdict(check) for check in found.decision.gate.checks],
         "parts": [asdict(d) for d in found.decision.comparison.differences],
@@ -101,6 +145,9 @@ def markdown(found: Certification) -> str:
     """For a pull request."""
     rows = [f"- {figure.name}: {escape_markdown(format_figure(figure))}" for figure in figures(found)]
     rows += [f"- {escape_markdown(line)}" for line in noise_lines(found)]
+    rows += [
+        f"- {figure.name}, candidate over base: {escape_markdown(format_figure(figure))}" for figure in found.speeds
+    ]
     table = comparison_markdown(found.decision.comparison)
     return "\n".join([f"**{escape_markdown(headline(found))}**", "", *rows, "", table])
 
@@ -131,7 +178,9 @@ def write_page(found: Certification, path: Path, servers: list[tuple[str, str]])
         checks=[(c.name, f"{100 * c.bound:+g}", c.verdict) for c in found.decision.gate.checks],
         picture=PageFigure(difference_map(found.decision.comparison, names, titled=True), "difference"),
         figures=[(figure.name, format_figure(figure)) for figure in figures(found)],
-        speeds=[(format_length(int(figure.name)), format_figure(figure)) for figure in speeds(found)],
+        speeds=[(figure.name, format_figure(figure)) for figure in found.speeds],
+        drift_header=DRIFT_HEADER,
+        drift=drift_rows(found),
         noise=noise_lines(found),
         warnings=found.warnings,
         version=__version__,

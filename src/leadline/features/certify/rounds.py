@@ -6,16 +6,39 @@ next samples of every cell. What was recorded stays in the two run folders, so t
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from leadline.console.serving import blaming
+from leadline.core import registry
+from leadline.core.contracts import MarginModel
 from leadline.core.errors import UsageError
 from leadline.core.spec import Spec, make_spec
 from leadline.core.types import Cell
-from leadline.features.certify.decide import Decision, SelfFlips, alpha_at, decide, looks
+from leadline.features.certify.decide import (
+    TIE_NATS,
+    Decision,
+    QuotedFigure,
+    SelfFlips,
+    Ties,
+    alpha_at,
+    decide,
+    looks,
+    speed_figures,
+)
+from leadline.features.certify.drift import (
+    CacheDrift,
+    Drift,
+    cache_drift,
+    compare_drift,
+    measure_drift,
+    read_drift,
+    times_of,
+)
 from leadline.results.comparability import comparability, pair_runs
 from leadline.results.run import Run, load_run
 from leadline.results.totals import refuse_unmeasured
@@ -78,6 +101,13 @@ class Certification:
     max_samples: int
     self_flips: tuple[SelfFlips, ...]
     warnings: tuple[str, ...]
+    drift: Drift
+    caches: tuple[CacheDrift, ...]
+    """Each side from its cache against itself read afresh, where it can be asked so."""
+    ties: Ties
+    speeds: tuple[QuotedFigure, ...]
+    determinism: tuple[tuple[str, str], ...]
+    """(side, whether its deterministic mode is on)."""
 
 
 def certify_sides(
@@ -89,13 +119,17 @@ def certify_sides(
     say: Callable[[str], None] = lambda text: None,
     one_at_a_time: bool = False,
     repeat: bool = True,
+    logprobs: bool = True,
 ) -> Certification:
     """Measures what is missing and decides. With `one_at_a_time` the base is measured whole before the candidate.
-    `listening` opens a display of progress for each round of a side."""
+    `listening` opens a display of progress for each round of a side. `repeat` asks some prompts twice, `logprobs`
+    compares log-probabilities and times of some."""
+    after = partial(_after_answers, base_folder=base.folder, listening=listening, say=say, repeat=repeat,
+                    logprobs=logprobs)  # fmt: skip
     with ExitStack() as stack:
         if one_at_a_time:
             with _opened(base) as plan:
-                again = _ask_one(base, plan, listening, repeat)
+                again = _ask_one(base, plan, listening, after)
             sides = [(candidate, stack.enter_context(_opened(candidate)))]
         else:
             again = []
@@ -115,18 +149,81 @@ def certify_sides(
             say(f"{upto} samples a cell: {decision.outcome}")
             if decision.outcome != "undecided":
                 break
-        for side, plan in measured if repeat else ():
-            again += _ask_again(side, plan, upto, listening)
+        for side, plan in measured:
+            again += after(side, plan, upto)
+    drifts = [read_drift(side.folder) for side in (base, candidate)]
+    caches = [cache_drift(side.role, drift) for side, drift in zip((base, candidate), drifts, strict=True)]
     return Certification(
-        *runs, _first_samples(pairs, upto), decision, upto, samples, tuple(again), tuple(map(str, obstacles))
+        *runs,
+        _first_samples(pairs, upto),
+        decision,
+        upto,
+        samples,
+        tuple(again),
+        tuple(map(str, obstacles)),
+        compare_drift(*drifts),
+        tuple(found for found in caches if found is not None),
+        count_ties(base.folder, candidate.folder, upto),
+        tuple(speed_figures(times_of(drifts[0]), times_of(drifts[1]))),
+        tuple((side.role, deterministic_mode(side)) for side in (base, candidate)),
     )
 
 
-def _ask_one(side: Side, plan: Plan | None, listening: Listening, repeat: bool) -> list[SelfFlips]:
+After = Callable[[Side, Plan, int], list[SelfFlips]]
+
+
+def _ask_one(side: Side, plan: Plan | None, listening: Listening, after: After) -> list[SelfFlips]:
     if plan is None:
         return []
     _ask(side, plan, plan.spec.samples, listening)
-    return _ask_again(side, plan, plan.spec.samples, listening) if repeat else []
+    return after(side, plan, plan.spec.samples)
+
+
+def _after_answers(
+    side: Side,
+    plan: Plan,
+    upto: int,
+    *,
+    base_folder: Path,
+    listening: Listening,
+    say: Callable[[str], None],
+    repeat: bool,
+    logprobs: bool,
+) -> list[SelfFlips]:
+    """What a side does to itself, and its log-probabilities."""
+    again = _ask_again(side, plan, upto, listening) if repeat else []
+    if logprobs:
+        with blaming(side.server):
+            measure_drift(side.folder, plan, _cells(plan), base_folder, say)
+    return again
+
+
+def deterministic_mode(side: Side) -> str:
+    """Whether the engine was told to give the same answer whatever else it computes: `on`, `off`, or what is known."""
+    if side.spec is None:
+        return "a finished run: not known"
+    if side.server is None:
+        is_server = registry.ModelName.parse(side.spec.model).provider == "openai"
+        return "not started here: not known" if is_server else "in this process: one prompt at a time"
+    words = side.server.command
+    on = "--enable-deterministic-inference" in words or "VLLM_BATCH_INVARIANT=1" in words
+    on |= "vllm" in words and os.environ.get("VLLM_BATCH_INVARIANT") == "1"
+    return "on" if on else "not switched on"
+
+
+def count_ties(base: Path, candidate: Path, upto: int) -> Ties:
+    """Of the prompts that score otherwise on the two sides, those whose first token was nearly tied on one of them."""
+    sides = [{r.cell.key: r for r in read_records(folder) if not r.failed} for folder in (base, candidate)]
+    flips = [
+        (old, sides[1][key]) for key, old in sides[0].items()
+        if old.cell.sample < upto and key in sides[1] and sides[1][key].score != old.score
+    ]  # fmt: skip
+    margins = [
+        min(known)
+        for pair in flips
+        if (known := [m for r in pair if (m := getattr(r.outcome, "margin", None)) is not None])
+    ]
+    return Ties(len(flips), len(margins), sum(margin < TIE_NATS for margin in margins))
 
 
 @contextmanager
@@ -138,7 +235,10 @@ def _opened(side: Side) -> Iterator[Plan | None]:
     with ExitStack() as stack:
         if side.server is not None:
             stack.enter_context(side.server)
-        yield stack.enter_context(prepare(side.spec))
+        plan = stack.enter_context(prepare(side.spec))
+        if isinstance(plan.model, MarginModel):
+            plan.model.keep_margins()
+        yield plan
 
 
 def _ask(side: Side, plan: Plan, upto: int, listening: Listening) -> None:

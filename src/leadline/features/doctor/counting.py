@@ -10,13 +10,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from leadline.core.format import format_list
-from leadline.features.doctor.examiner import CheckReply, Examiner
+from leadline.core.records import Failure
+from leadline.core.types import NextToken
+from leadline.features.doctor.examiner import LARGE_DIFFERENCE, CannotCheck, CheckReply, Examiner
 from leadline.features.doctor.findings import Finding, Ok, Skipped
 from leadline.features.doctor.texts import ALLOWANCE, COUNTED, LONG_ANSWERS, REWRITABLE, plant
 from leadline.models.openai.template import ALLOWED_DIFFERENCE
 from leadline.models.openai.tokenizer import ServerTokenizer
 from leadline.results.server_advice import cache_advice
+from leadline.stats.drift import token_drift
 
 SCALE = 0.02
 CACHE_TOKENS, HOSTED_TOKENS = 1024, 4608
@@ -201,6 +206,13 @@ def rewritten_texts(examiner: Examiner) -> str:
 
 # --- prefix cache
 
+CANDIDATES = 20
+"""Likeliest tokens that are compared."""
+CACHED_PLACES = (24, 16, 8, 0)
+"""Tokens before the end of a prompt at which readings from the cache and fresh ones are compared."""
+CACHED_KL = 0.05
+"""Nats on average: rounding in another order gives a hundredth of it in float32, a tenth in four bits."""
+
 
 def check_prefix_cache(examiner: Examiner) -> Ok | Finding | Skipped:
     """A text that was never sent, then the same text with another question."""
@@ -237,3 +249,35 @@ def check_prefix_cache(examiner: Examiner) -> Ok | Finding | Skipped:
     return Finding(
         f"of a repeated beginning of {length:,} tokens {max(t or 0 for t in hits):,} came from the cache", fix
     )
+
+
+def check_cached_answers(examiner: Examiner) -> Ok | Finding | Skipped:
+    """The next tokens after a document that comes from the prefix cache, against a fresh reading of the same."""
+    server = examiner.need_server()
+    planted = plant(examiner, min(CACHE_TOKENS, examiner.longest or CACHE_TOKENS, server.card.window or CACHE_TOKENS))
+    ids = planted.document.prompt_ids(planted.document.probes[0])
+    cuts = [len(ids) - back for back in CACHED_PLACES]
+
+    def after(*, fresh: bool = False) -> list[NextToken]:
+        examiner.requests += len(cuts)
+        found = server.next_tokens(ids, cuts, CANDIDATES, fresh=fresh)
+        if isinstance(found, Failure):
+            raise CannotCheck(f"cached and fresh readings cannot be compared: {found.message}")
+        return found
+
+    anew = after(fresh=True)
+    after()  # fills the cache
+    cached, again = after(), after()
+    if max(token_drift(one, two).largest for one, two in zip(cached, again, strict=True)) > LARGE_DIFFERENCE:
+        raise CannotCheck("two readings from the cache differ by as much: see `repeated requests` and `logprobs`")
+    drifts = [token_drift(one, two) for one, two in zip(anew, cached, strict=True)]
+    kl, largest = float(np.mean([drift.kl for drift in drifts])), max(drift.largest for drift in drifts)
+    examiner.numbers["cached_kl"] = kl
+    reused = max((one.cached or 0 for one in cached), default=0)
+    what = f"mean KL {kl:.2g} nats, largest difference {largest:.2g} nats at {len(cuts)} places of {len(ids):,} tokens"
+    if kl > CACHED_KL or largest > LARGE_DIFFERENCE:
+        return Finding(
+            f"answers from the cache are not those of a fresh reading: {what}",
+            "switch the prefix cache off, or update the server; until then use --reading fresh",
+        )
+    return Ok(f"{what}{f', {reused:,} from the cache' if reused else ''}")

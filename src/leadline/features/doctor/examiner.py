@@ -21,7 +21,8 @@ from leadline.core.records import Completion, Failure
 from leadline.core.spec import Limits
 from leadline.core.types import Cell, Document, Probe
 from leadline.core.workers import call_at_once
-from leadline.models.openai.provider import Exchange, OpenAIModel
+from leadline.models.openai.provider import OpenAIModel
+from leadline.models.openai.replies import Exchange
 from leadline.run.events import ignore
 from leadline.run.retry import Retrier
 from leadline.run.stopping import Stop

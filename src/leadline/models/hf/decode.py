@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,6 +38,8 @@ class Generated:
 
     ids: list[int]
     stopped: bool
+    margin: float | None = field(default=None, compare=False)
+    """Nats between the first token and the second candidate."""
 
 
 def batches(rows: Sequence[PromptRow], size: int) -> Iterator[Sequence[PromptRow]]:
@@ -91,6 +93,8 @@ def _generate(reader: Reader, rows: Sequence[PromptRow], progress: _Progress) ->
     logits = reader.logits(hidden[:, -1])
     if progress.stops:  # the first token is never a stop
         logits = logits.index_fill(-1, torch.tensor(sorted(progress.stops), device=logits.device), float("-inf"))
+    likeliest = logits.topk(2, dim=-1).values.float()
+    margins = dict(zip((row.index for row in rows), (likeliest[:, 0] - likeliest[:, 1]).tolist(), strict=True))
     chosen = logits.argmax(-1)
     progress.take(batch.rows, chosen.tolist())
     if batch.width == 1:  # the pass had the shape of a decoding step
@@ -109,7 +113,7 @@ def _generate(reader: Reader, rows: Sequence[PromptRow], progress: _Progress) ->
             chosen = _step(batch, chosen)
             reader.stepped.add(batch.shape)
         progress.take(batch.rows, chosen.tolist())
-    return progress.done
+    return {index: replace(answer, margin=margins[index]) for index, answer in progress.done.items()}
 
 
 def _step(batch: RowBatch, chosen: Tensor) -> Tensor:
@@ -268,3 +272,41 @@ def plain_nll(
 def _text_nll(reader: Reader, text: Ids, tokens: npt.NDArray[np.int64]) -> Floats:
     hidden = reader.read_plain(text[:-1])
     return token_nats(reader, hidden[torch.from_numpy(tokens - 1).to(hidden.device)], text[tokens])
+
+
+# --- the likeliest next tokens ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LikeliestTokens:
+    """The likeliest tokens after a cut, with their log-probabilities in nats, and that of the token that follows."""
+
+    ids: list[int]
+    logprobs: list[float]
+    actual: float | None
+
+
+def likeliest_tokens(
+    reader: Reader, text: Ids, cuts: Sequence[int], count: int, *, plain: bool
+) -> list[LikeliestTokens]:
+    """After each of the growing `cuts` of one reading; only `count` numbers of each are kept."""
+    found: dict[int, LikeliestTokens] = {}
+    read = max(cuts)
+    wanted = np.zeros(read, bool)
+    wanted[np.array(cuts) - 1] = True
+    chunks = (
+        [(0, reader.read_plain(text[:read]))] if plain
+        else reader.reading(text[:read], keep=min(cuts) - 1, wanted=wanted)
+    )  # fmt: skip
+    for start, hidden in chunks:
+        positions = np.flatnonzero(wanted[start : start + len(hidden)])
+        block = max(1, LOGITS_BYTES // (12 * reader.model.get_output_embeddings().weight.shape[0]))
+        for first in range(0, len(positions), block):
+            some = positions[first : first + block]
+            logits = reader.logits(hidden[torch.from_numpy(some).to(hidden.device)]).float()
+            logprobs = torch.log_softmax(logits, -1)
+            top = logprobs.topk(min(count, logprobs.shape[-1]), dim=-1)
+            for row, position in enumerate((start + some).tolist()):
+                follows = float(logprobs[row, int(text[position + 1])]) if position + 1 < len(text) else None
+                found[position + 1] = LikeliestTokens(top.indices[row].tolist(), top.values[row].tolist(), follows)
+    return [found[cut] for cut in cuts]

@@ -20,7 +20,15 @@ import torch
 
 from leadline.core.types import Continuation, TokenNLL
 from leadline.models.hf.attention import STEP
-from leadline.models.hf.decode import Generated, generate, generate_plain, plain_nll, shared_nll
+from leadline.models.hf.decode import (
+    Generated,
+    LikeliestTokens,
+    generate,
+    generate_plain,
+    likeliest_tokens,
+    plain_nll,
+    shared_nll,
+)
 from leadline.models.hf.forecast import Speed
 from leadline.models.hf.host_memory import gpu_memory
 from leadline.models.hf.kv_cache import KVCache
@@ -131,6 +139,20 @@ class Engine:
         if not self.reuse:
             self.reader.forget()
         return found
+
+    def likeliest_tokens(
+        self, ids: Ids, cuts: Sequence[int], count: int, *, fresh: bool
+    ) -> list[LikeliestTokens] | None:
+        """After each cut; None when they do not fit into memory."""
+        plain = bool(self.support.refusal(max(cuts)))
+
+        def read(some: Sequence[int]) -> dict[int, list[LikeliestTokens]]:
+            if fresh or plain:
+                self.reader.forget()
+            return {0: likeliest_tokens(self.reader, ids, cuts, count, plain=plain)}
+
+        with self._on_device(), torch.inference_mode():
+            return self._within_memory(read, [0], [EngineRequest(max(cuts), ids[:0], 0)])[0]
 
     def batch_size(self, rows: Sequence[PromptRow], new_tokens: int) -> int:
         """The number of rows whose own keys, values and states fit into memory together."""

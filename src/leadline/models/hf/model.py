@@ -6,6 +6,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,7 +17,7 @@ from leadline.core.contracts import ModelCard
 from leadline.core.errors import RunStopped, SourceError
 from leadline.core.records import Answer, Completion, Failure, Sent
 from leadline.core.seeds import digest_bytes
-from leadline.core.types import Continuation, Document, Frame, Probe, TokenNLL
+from leadline.core.types import AnswerTime, Continuation, Document, Frame, NextToken, Probe, TokenNLL
 from leadline.models.architecture import architecture_constants
 from leadline.models.folder_texts import FolderTexts
 from leadline.models.hf import HF
@@ -57,6 +58,7 @@ class HFModel(FolderTexts):
             resident=None if options.resident is None else int(options.resident * GIB),
             fp8=options.store == "fp8",
         )
+        self._margins = False
         self._window_note = loaded.window_note
         self.card: ModelCard = self._describe(name, loaded)
 
@@ -88,6 +90,38 @@ class HFModel(FolderTexts):
         scores = self._guarded(lambda: self.engine.nll(ids, continuations, spans))
         longest = max([stop for _, stop in spans] + [c.cut + len(c.ids) for c in continuations], default=0)
         return self._too_long(longest) if scores is None else replace(scores, notes=self._notes(longest))
+
+    def next_tokens(
+        self, ids: Ids, cuts: Sequence[int], count: int, *, fresh: bool = False
+    ) -> list[NextToken] | Failure:
+        self._check_ids(ids)
+        likeliest = self._guarded(lambda: self.engine.likeliest_tokens(ids, cuts, count, fresh=fresh))
+        if likeliest is None:
+            return self._too_long(max(cuts))
+        decode = self.tokenizer.decode
+        return [
+            NextToken.of(((decode([n]), p) for n, p in zip(after.ids, after.logprobs, strict=True)), after.actual)
+            for after in likeliest
+        ]
+
+    def keep_margins(self) -> None:
+        self._margins = True
+
+    def time_answer(self, ids: Ids, tokens: int) -> AnswerTime | Failure:
+        """A reading with one token, then more tokens after what was read."""
+        self._check_ids(ids)
+        self.engine.reader.forget()
+        seconds, written = [], []
+        for allowance in (1, 1, tokens):
+            begin = time.monotonic()
+            request = EngineRequest(len(ids), ids[:0], allowance)
+            [found] = self._guarded(partial(self.engine.answer, ids, [request]))
+            if found.answer is None:
+                return self._too_long(len(ids) + allowance)
+            seconds.append(time.monotonic() - begin)
+            written.append(len(found.answer.ids))
+        rate = (written[2] - written[1]) / max(1e-6, seconds[2] - seconds[1])
+        return AnswerTime(seconds[0], rate if written[2] > written[1] and rate > 0 else None)
 
     def forecast(
         self, documents: Iterable[Sequence[tuple[int, int, int]]], kept: Iterable[int] = ()
@@ -132,6 +166,7 @@ class HFModel(FolderTexts):
             prompt_tokens=request.cut + len(request.closing),
             completion_tokens=len(answer.ids) + answer.stopped,
             thinking_tokens=self._tokens_before(text, answer.ids) if thinking else None,
+            margin=answer.margin if self._margins and not thinking else None,
         )
 
     def _tokens_before(self, text: str, ids: Sequence[int]) -> int:

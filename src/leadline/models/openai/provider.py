@@ -14,7 +14,6 @@ import os
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -29,7 +28,7 @@ from leadline.core.records import Answer, Completion, Failure
 from leadline.core.secrets import is_key, is_random, remember, secret_in
 from leadline.core.seeds import digest
 from leadline.core.spec import parse_length
-from leadline.core.types import Continuation, Document, Frame, Probe, TokenNLL, Tool
+from leadline.core.types import AnswerTime, Continuation, Document, Frame, NextToken, Probe, TokenNLL, Tool
 from leadline.models.openai.discovery import (
     ServerInfo,
     ask_preemptions,
@@ -39,7 +38,8 @@ from leadline.models.openai.discovery import (
 )
 from leadline.models.openai.http import HttpClient, HttpReply, RequestFailed
 from leadline.models.openai.logprobs import ServerLogprobs
-from leadline.models.openai.replies import decode_json, parse_reply, request_failure
+from leadline.models.openai.next_tokens import NO_FRESH, next_tokens, time_answer, without_cache
+from leadline.models.openai.replies import Exchange, decode_json, parse_reply, request_failure
 from leadline.models.openai.requests import (
     CACHE_KEY_HOSTS,
     RequestWriter,
@@ -262,17 +262,6 @@ def _not_a_url(text: str) -> UsageError:
     return UsageError(f"{text[:200]!r} is not a URL", where="base_url", fix="write http://127.0.0.1:8000/v1")
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """One request outside of a run, and its reply as it came."""
-
-    outcome: Completion | Failure
-    page: Mapping[str, Any]
-    """The reply as JSON; empty where there is none."""
-    headers: Mapping[str, str]
-    seconds: float
-
-
 class OpenAIModel:
     """One model on one server. Thread-safe."""
 
@@ -350,6 +339,23 @@ class OpenAIModel:
     def logprob_ways(self, sample: Ids) -> ScoringWays | Failure:
         """How the server gives log-probabilities, found by asking about a few tokens."""
         return self._logprobs.ways(sample)
+
+    def next_tokens(
+        self, ids: Ids, cuts: Sequence[int], count: int, *, fresh: bool = False
+    ) -> list[NextToken] | Failure:
+        fields = without_cache(self.server.kind) if fresh else {}
+        if fields is None:
+            return Failure("unsupported", NO_FRESH)
+        return next_tokens(self._ask_ids, self.tokenizer, ids, cuts, count, fields)
+
+    def time_answer(self, ids: Ids, tokens: int) -> AnswerTime | Failure:
+        return time_answer(self._ask_ids, ids, tokens, without_cache(self.server.kind) or {})
+
+    def keep_margins(self) -> None:
+        self._requests.margins = True
+
+    def _ask_ids(self, ids: Sequence[int], fields: Mapping[str, Any]) -> Exchange:
+        return self.exchange(ids, fields=fields)
 
     def exchange(
         self,

@@ -22,11 +22,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from leadline.core.records import Completion, Failure
+from leadline.models.openai.candidates import margin_of
 from leadline.models.openai.http import MESSAGE_CHARACTERS, HttpReply, RequestFailed
 from leadline.text.chat import split_thinking
 
@@ -72,6 +74,17 @@ _TOOL_FINISHES = frozenset("tool_calls tool_call tool_use function_call malforme
 MOST_TOKENS = 1 << 53
 _DETAILS = ("prompt_tokens_details", "input_tokens_details")
 _OUTPUT_DETAILS = ("completion_tokens_details", "output_tokens_details")
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One request outside of a run, and its reply as it came."""
+
+    outcome: Completion | Failure
+    page: Mapping[str, Any]
+    """The reply as JSON; empty where there is none."""
+    headers: Mapping[str, str]
+    seconds: float
 
 
 def request_failure(error: RequestFailed) -> Failure:
@@ -125,7 +138,10 @@ def _parsed(
     if failure := _not_the_models(body, choice, message, finish):
         return failure
     facts = token_counts(body) | _served_by(body)
-    return _completion(message, finish, facts, prefix, opened_thinking)
+    completion = _completion(message, finish, facts, prefix, opened_thinking)
+    if isinstance(completion, Completion) and not completion.thinking and choice.get("logprobs"):
+        return msgspec.structs.replace(completion, margin=margin_of(choice))
+    return completion
 
 
 def _with_calls_as_text(message: Json) -> Json:

@@ -131,6 +131,8 @@ class RequestWriter:
     """Whether prompts are sent as token ids, to the completions endpoint."""
     schemas: bool = True
     """Whether the server is asked to enforce the schema of a probe."""
+    margins: bool = False
+    """Whether the two likeliest first tokens of every answer are asked for."""
 
     def decoding(self, allowance: int) -> Decoding:
         """The decoding fields of a request, exactly as sent."""
@@ -151,6 +153,8 @@ class RequestWriter:
         if self.cache_keys:
             decoding["prompt_cache_key"] = digest([document.cluster, document.text[:CACHE_KEY_CHARACTERS]])
         chat = self.chat and not self.ids
+        if self.margins:
+            decoding |= {"logprobs": True, "top_logprobs": 2} if chat else {"logprobs": 2}
         schema = self.server.schema_fields(probe.schema, chat=chat) if probe.schema and self.schemas else {}
         tools = {"tools": list(document.tools)} if document.tools and chat else {}
         if self.ids:
@@ -204,6 +208,9 @@ class RequestWriter:
         """Whether the request was refused for a field that it does not need, which is then no longer sent."""
         if "schema" in sent.decoding and is_schema_refusal(refusal):
             self.schemas = False
+            return True
+        if "logprobs" in sent.decoding and "logprobs" in refusal.message and refusal.why == "refused_request":
+            self.margins = False
             return True
         if "prompt_cache_key" in sent.decoding and "prompt_cache_key" in refusal.message:
             self.cache_keys = False
