@@ -188,6 +188,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     """A value in the answer that is none of the targets, and that another line of the document has."""
     prompt_digest: str = ""
     """Of the prompt's text, template included as far as it is known; empty in older runs."""
+    preparation_seconds: float = 0.0
+    """What was done to the text before it was asked about, such as compacting it, took so long."""
     attempts: int
     started: float
     seconds: float

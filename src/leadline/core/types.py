@@ -365,6 +365,8 @@ class Document:
     """Whether its text is a conversation of several turns, up to the question in the last one."""
     tools: tuple[Tool, ...] = ()
     """Tools that a chat server is sent beside the messages; the frame has what its template makes of them."""
+    preparation_seconds: float = 0.0
+    """What was done to the text before it was laid out took so long, such as compacting it."""
 
     @property
     def ids(self) -> Ids:

@@ -109,6 +109,7 @@ class Recorder:
             detail=detail,
             other_value=other_value,
             prompt_digest=document.prompt_digest(probe),
+            preparation_seconds=document.preparation_seconds,
             attempts=asked.attempts,
             started=asked.started,
             seconds=answer.seconds,

@@ -71,7 +71,7 @@ def compaction_results(records: Sequence[Record]) -> CompactionResults:
             fmean(_retained(record) for record in here),
             _mean(here),
             _false(here),
-            fmean(float(record.question.labels.get("compaction_seconds", "0")) for record in here),
+            fmean(record.preparation_seconds for record in here),
         )
         for (name, length), here in _grouped(graded, lambda record: (_name(record), record.cell.length)).items()
     ]

@@ -116,7 +116,8 @@ class Compaction(WordedTask):
         except CompactionFailed as problem:
             failure = Failure("compaction", str(problem))
             return replace(whole, probes=(replace(probe, not_asked=failure),))
-        return fitter.fit(_retained_draft(draft, compacted))
+        document = fitter.fit(_retained_draft(draft, compacted))
+        return replace(document, preparation_seconds=round(compacted.seconds, 3))
 
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
         (cell,) = cells
@@ -176,11 +177,10 @@ def draw_memory(kind: str, draw: random.Random, taken: set[str], split: Split) -
 
 
 def _retained_draft(draft: Draft, compacted: Compacted) -> Draft:
-    """The question with what was retained in the place of the session, and what compacting took as labels."""
+    """The question with what was retained in the place of the session, and their sizes as labels."""
     notes = {
         "retained": str(compacted.tokens),
         "session": str(compacted.before),
-        "compaction_seconds": f"{compacted.seconds:.3f}",
     }
     return replace(
         draft,
