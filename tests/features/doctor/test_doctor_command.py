@@ -60,7 +60,7 @@ def test_checks_that_cannot_be_made_say_why_and_are_no_findings(say: Say) -> Non
     assert done.code == 0, done.out
     why = {r["check"]: r["evidence"] for r in json.loads(done.out)["results"] if r["status"] == "not_made"}
     assert set(why) == {"tokenizer", "receipts", "template", "system_prompt", "prefix", "logprobs", "prefix_cache",
-                        "cached_answers"}  # fmt: skip
+                        "cached_answers", "preemption"}  # fmt: skip
     assert "no token counts" in why["receipts"]
     assert "no log-probabilities" in why["logprobs"]
 

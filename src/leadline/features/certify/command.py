@@ -272,4 +272,6 @@ def _replay(path: Path, model: str) -> int:
         warn(found.problem)
         return 2
     echo(f"now        {found.answer}  (score {found.score:g})")
+    same = found.first_token is None
+    echo("the answer of the base" if same else f"first different token: {(found.first_token or 0) + 1} of the answer")
     return 0 if (found.score or 0.0) >= prompt.base_score else 1

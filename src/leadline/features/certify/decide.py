@@ -2,7 +2,8 @@
 
 **Lost**: a part of the grid (all of it, a family, a length, a third of the depths) scores less in the candidate, by the
 paired tests of `leadline compare` with Holm's correction over all parts. **Kept**: intervals lie above a margin: the
-one asked for overall, three times it for every part, which has a fraction of the prompts. Everything else is undecided.
+one asked for overall, one and a half times it for every part, which has a fraction of the prompts. Everything else is
+undecided.
 
 Answers are looked at several times while they come in, so the 5 % of false alarms are divided: the looks before the
 last share three tenths of them, the last has the rest (a union bound: the whole is never above 5 %).
@@ -33,7 +34,7 @@ ALPHA = 0.05
 EARLY_SHARE = 0.3
 FIRST_LOOK = 4
 """Samples a cell at the first look."""
-PART_MARGIN = 3
+PART_MARGIN = 1.5
 """The margin of a part, in margins of the whole."""
 MOST_BLAMED = 4
 TIE_NATS = 0.1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,8 @@ class LostPrompt(msgspec.Struct, frozen=True, kw_only=True):
     candidate_score: float
     first_difference: int
     """The first character at which the answers differ."""
+    first_token: int = 0
+    """The first token of the answers that differs, in the base's tokenizer."""
 
 
 def write_failures(found: Certification, folder: Path) -> list[Path]:
@@ -65,6 +67,7 @@ def write_failures(found: Certification, folder: Path) -> list[Path]:
                 base_model=found.base.model, candidate_model=found.candidate.model,
                 base_answer=texts[0], candidate_answer=texts[1], base_score=old[key].score or 0.0,
                 candidate_score=new[key].score or 0.0, first_difference=_first_difference(*texts),
+                first_token=_first_difference(*(plan.model.tokenizer.encode(text).tolist() for text in texts)),
             )  # fmt: skip
             path = folder / f"{slug(key.replace('/', '-'))}.json"
             path.write_bytes(msgspec.json.format(msgspec.json.encode(prompt), indent=1))
@@ -91,6 +94,8 @@ class Replayed:
     answer: str
     score: float | None
     problem: str = ""
+    first_token: int | None = None
+    """The first token that differs from the base's answer; None where the answers are equal."""
 
 
 def replay(prompt: LostPrompt, model: str) -> Replayed:
@@ -108,7 +113,10 @@ def replay(prompt: LostPrompt, model: str) -> Replayed:
         if isinstance(answer.outcome, Failure):
             return Replayed("", None, f"{answer.outcome.why}: {answer.outcome.message}")
         record = Recorder(model, plan.spec.reading).record(document, Asked(probe, answer, 1, 0.0))
-        return Replayed(_answer(record), record.score)
+        now = _answer(record)
+        tokens = [plan.model.tokenizer.encode(text).tolist() for text in (prompt.base_answer, now)]
+        first = None if now == prompt.base_answer else _first_difference(*tokens)
+        return Replayed(now, record.score, first_token=first)
 
 
 def _documents(plan: Plan, keys: set[str]) -> Iterator[tuple[Document, Probe]]:
@@ -123,5 +131,5 @@ def _answer(record: Record) -> str:
     return sanitise(record.outcome.text, None) if isinstance(record.outcome, Completion) else ""
 
 
-def _first_difference(a: str, b: str) -> int:
+def _first_difference(a: Sequence[object], b: Sequence[object]) -> int:
     return next((n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
