@@ -1,6 +1,7 @@
 """Calls of the command line with damaged files and odd options, drawn from a seed.
 
-`python tests/support/fuzz.py 5000` makes 5,000 calls, each batch in a process of its own, and prints what it found.
+`python tests/support/fuzz.py 5000 --jobs 8` makes 5,000 calls, each batch in a process of its own, and prints what it
+found.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import tempfile
 import traceback
 import unicodedata
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +30,8 @@ from support.fuzz_files import write_good_files
 
 CPU_SECONDS, CALL_SECONDS = 40, 300
 """After either a call counts as hanging."""
+VERDICTS = (["compare"], ["certify"], ["follow"], ["doctor"])
+"""Commands whose exit codes 1 and 2 are results."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +111,7 @@ def complaint(found: Outcome, words: list[str]) -> str:
     if "Traceback" in found.err:
         return "a traceback"
     errors = found.err[found.err.rfind("error:") :] if "error:" in found.err else ""
-    is_verdict = words[:1] == ["compare"] and found.code in (1, 2)
+    is_verdict = words[:1] in VERDICTS and found.code in (1, 2)
     if found.code and not is_verdict and words[:1] != [""]:
         for part in ("error:", "where:", "fix:"):
             if f"{part}" not in errors:
@@ -147,10 +151,11 @@ def hash_of(seed: int, number: int) -> int:
 # --- many calls, in processes of their own
 
 
-def _batch(good: Path, seed: int, first: int, calls: int, where: Path) -> None:
+def _write_batch(good: Path, seed: int, numbers: range, where: Path) -> None:
     """Writes the number of the call it begins, and its problems: they are read when the process has died."""
-    with where.open("w") as file:
-        for number in range(first, first + calls):
+    with where.open("w") as file, Path(os.devnull).open("w") as nowhere:
+        os.dup2(nowhere.fileno(), 2)  # what libraries print to the process's own stderr
+        for number in numbers:
             file.write(f"BEGIN {number}\n")
             file.flush()
             for problem in fuzz(good, hash_of(seed, number), 1):
@@ -160,9 +165,32 @@ def _batch(good: Path, seed: int, first: int, calls: int, where: Path) -> None:
                 file.flush()
 
 
+def _batch(good: Path, seed: int, numbers: range) -> list[str]:
+    """The problems of some calls. A call that ends its process is one, and the next process goes on behind it."""
+    problems = []
+    context = multiprocessing.get_context("spawn")
+    while numbers:
+        with tempfile.TemporaryDirectory() as folder:
+            where = Path(folder, "batch.txt")
+            process = context.Process(target=_write_batch, args=(good, seed, numbers, where))
+            process.start()
+            process.join()
+            lines = where.read_text().splitlines()
+        problems += [
+            str(Problem(**json.loads(line.removeprefix("PROBLEM ")))) for line in lines if line.startswith("PROBLEM")
+        ]
+        begun = [int(line.split()[1]) for line in lines if line.startswith("BEGIN")]
+        if not process.exitcode:
+            break
+        problems.append(f"call {begun[-1]}: the process ended with {process.exitcode}")
+        numbers = range(begun[-1] + 1, numbers.stop)
+    return problems
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("calls", type=int, nargs="?", default=5000)
+    parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", type=int, help="make this one call here, with its traceback")
     parser.add_argument("--first", type=int, default=0)
@@ -179,31 +207,16 @@ def main() -> int:
             for problem in fuzz(good, hash_of(wanted.seed, wanted.only), 1):
                 print(problem)
             return 0
-        return _many(good, Path(folder), wanted.seed, wanted.first, wanted.calls)
+        return _many(good, wanted.seed, range(wanted.first, wanted.first + wanted.calls), wanted.jobs)
 
 
-def _many(good: Path, folder: Path, seed: int, first: int, calls: int, size: int = 50) -> int:
-    problems = 0
-    context = multiprocessing.get_context("spawn")
-    at = first
-    while at < first + calls:
-        where, count = folder / "batch.txt", min(size, first + calls - at)
-        process = context.Process(target=_batch, args=(good, seed, at, count, where))
-        process.start()
-        process.join()
-        lines = where.read_text().splitlines()
-        begun = [int(line.split()[1]) for line in lines if line.startswith("BEGIN")]
-        for line in lines:
-            if line.startswith("PROBLEM"):
-                problems += 1
-                print(Problem(**json.loads(line.removeprefix("PROBLEM "))), flush=True)
-        if process.exitcode:
-            problems += 1
-            print(f"call {begun[-1]}: the process ended with {process.exitcode}", flush=True)
-            at = begun[-1] + 1
-        else:
-            at += count
-    print(f"{calls:,} calls, {problems:,} problems")
+def _many(good: Path, seed: int, numbers: range, jobs: int, size: int = 50) -> int:
+    batches = [numbers[start : start + size] for start in range(0, len(numbers), size)]
+    counted = problems = 0
+    with ThreadPoolExecutor(jobs) as pool:
+        for batch, said in zip(batches, pool.map(lambda batch: _batch(good, seed, batch), batches), strict=True):
+            counted, problems = counted + len(batch), problems + len(said)
+            print(*said, f"{counted:,} calls, {problems:,} problems", sep="\n", flush=True)
     return 1 if problems else 0
 
 

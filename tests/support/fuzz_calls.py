@@ -8,8 +8,9 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from leadline.core import registry
 from leadline.core.errors import UsageError
-from leadline.core.spec import parse_depths, parse_lengths
+from leadline.core.spec import TaskSpec, parse_depths, parse_lengths
 from support.fuzz_files import ODD_TEMPLATES, ODD_TEXTS, ODD_VALUES, Damage
 
 
@@ -37,6 +38,12 @@ class CallWriter:
             (2, self.view),
             (4, self.prompts),
             (4, self.words),
+            (5, self.cards),
+            (5, self.export),
+            (4, self.certify),
+            (3 if (good / "checkpoint").exists() else 0, self.follow),
+            (2, self.doctor),
+            (8, self.families),
             (6, self.corpus),
             (6, self.tokenizer),
             (3 if (good / "checkpoint").exists() else 0, self.checkpoint),
@@ -255,7 +262,8 @@ class CallWriter:
         name = self.draw.choice(("niah", "sim", "prose", "ruler", self.odd(), f"prose:{self.odd()},code:1"))
         if kind == "sources" and self.draw.random() < 0.7:
             name = self.file(self.draw.choice(("hay.txt", "hay.jsonl", "runs")), 0.9)
-        return [kind, "show", "--", name] if name.startswith("-") else [kind, "show", name, *self.maybe("--json")]
+        words = ["--", name] if name.startswith("-") else [name, *self.maybe("--json")]
+        return ["list", kind, "show", *words]
 
     def log(self) -> list[str]:
         to = self.draw.choice(("tensorboard:logs", "mlflow:file", "wandb:x?mode=offline", "x:y", self.odd()))
@@ -319,6 +327,57 @@ class CallWriter:
         """A damaged model in this process."""
         options = ["--set", "haystack=noise", "--lengths", "400", "--depths", "1", "--samples", "1"]
         return [self.draw.choice(("run", "plan")), "niah", "--model", f"hf:./{self.file('checkpoint', 0.9)}", *options]
+
+    def cards(self) -> list[str]:
+        if self.draw.random() < 0.4:
+            published = self.maybe("--published", self.file("table.csv", 0.9))
+            return ["board", self.run_folder(), *self.maybe(self.run_folder()), "-o", "site", *published]
+        out = self.draw.choice(("x.svg", "x.png", "x", self.odd()))
+        return [self.draw.choice(("card", "badge")), self.run_folder(), "-o", out]
+
+    def export(self) -> list[str]:
+        form = self.draw.choice(("every-eval-ever", "hf-eval-results", "inspect", "lm-eval", self.odd()))
+        names = self.maybe("--model-id", self.odd()) + self.maybe("--dataset", self.draw.choice(("a/b", self.odd())))
+        return ["export", self.run_folder(), "--as", form, *names]
+
+    def certify(self) -> list[str]:
+        """Two runs, or two simulated models over a small grid."""
+        if self.draw.random() < 0.7:
+            sides = [self.file("runs/base", 0.6), self.file("runs/candidate", 0.6)]
+            return ["certify", *sides, *self.draw.choice(([], ["--markdown"], ["--json"]))]
+        sides = ["sim:decay?tokenizer=bytes", self.model()]
+        grid = ["--task", "niah", "--lengths", "1k", "--depths", "2", "--samples", "2"]
+        return ["certify", *sides, *grid, *self.maybe("--detect", self.odd()), *self.maybe("--power", self.odd())]
+
+    def follow(self) -> list[str]:
+        """A folder with one damaged checkpoint."""
+        folder = Path(self.file("checkpoint", 0.9))
+        folder.rename("checkpoint-10")
+        base = self.maybe("--base", self.run_folder(), chance=0.2)
+        gate = self.maybe("--gate", self.draw.choice(("overall >= -2", self.odd())))
+        spec = ["--spec", self.draw.choice(("niah", self.file("spec.toml", 0.9))), "--lengths", "512", "--samples", "1"]
+        return ["follow", ".", *spec, "--once", "--settle", "0", "--poll", "0.1", *base, *gate, *self.maybe("--json")]
+
+    def doctor(self) -> list[str]:
+        checks = self.maybe("--check", self.draw.choice(("receipts", "logprobs", "template", self.odd())), chance=0.6)
+        return [
+            "doctor",
+            "--model",
+            self.model(),
+            "--longest",
+            self.draw.choice(("1k", self.odd())),
+            *checks,
+            "--quick",
+        ]
+
+    def families(self) -> list[str]:
+        """Every family of tasks, with an odd value of one of its own options."""
+        name = self.draw.choice(registry.names("tasks"))
+        options = sorted(type(registry.task(TaskSpec(name=name))).model_fields)
+        setting = self.maybe("--set", f"{self.draw.choice(options)}={self.odd()}", chance=0.6) if options else []
+        length = self.draw.choice(("512", "1k", "2k"))
+        grid = ["--lengths", length, "--depths", "1", "--samples", "1", "--no-figure", "--attempts", "1"]
+        return ["run", name, "--model", "sim:decay?tokenizer=bytes", *grid, *setting]
 
     def words(self) -> list[str]:
         """Words that are not a command line."""
