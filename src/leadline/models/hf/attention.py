@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any, Protocol
 
 import torch
@@ -165,6 +165,27 @@ class DocumentPass:
 # --- rows after cuts of a document --------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class _WindowPiece:
+    """Spans of a document, as long as each other, each with as many rows that attend to it: all columns of these rows
+    see all of their span (`everywhere`), or a mask says which do."""
+
+    rows: slice
+    spans: tuple[tuple[int, int], ...]
+    everywhere: bool
+
+    @property
+    def count(self) -> int:
+        return self.rows.stop - self.rows.start
+
+    @property
+    def keys(self) -> int:
+        return self.spans[0][1] - self.spans[0][0]
+
+    def __hash__(self) -> int:  # slices have a hash from Python 3.12 on
+        return hash((self.spans, self.everywhere))
+
+
 class RowsPass:
     """Rows of a few tokens each, after cuts of the document. `cuts` is in descending order.
 
@@ -185,11 +206,15 @@ class RowsPass:
         self._values: dict[int, Tensor] = {}
         self._seen: dict[tuple[torch.device, LocalAttention | None], Tensor] = {}
         self._places: dict[torch.device, tuple[Tensor, Tensor, Tensor]] = {}
+        self._pieces: dict[LocalAttention, list[_WindowPiece]] = {}
+        self._masks: dict[tuple[torch.device, LocalAttention, _WindowPiece], Tensor] = {}
+        self._key_positions: dict[tuple[torch.device, _WindowPiece], Tensor] = {}
 
     def begin(self, columns: Tensor) -> None:
         """Set the columns that the next pass fills."""
         self._columns = columns
         self._seen.clear()
+        self._masks.clear()
         self._places = {
             device: (columns.to(device), first, blank) for device, (_, first, blank) in self._places.items()
         }
@@ -199,6 +224,8 @@ class RowsPass:
         self.cuts, self.blank = ([old[r] for r in rows] for old in (self.cuts, self.blank))
         self.segments = list(_segments(self.cuts))
         self._places.clear()
+        self._pieces.clear()
+        self._key_positions.clear()
         for buffers in (self._keys, self._values):
             for layer, old in buffers.items():
                 buffers[layer] = old[torch.tensor(rows, device=old.device)]
@@ -231,33 +258,69 @@ class RowsPass:
 
     def _attend_windows(self, call: LayerCall, local: LocalAttention, flat: Tensor, total: AttentionPart) -> None:
         """What the windows of the rows still hold of the document: for each cut the keys that all its columns see,
-        now and later, and those that only the first of them see."""
+        now and later, and those that only the first of them see. Cuts with as many rows and keys are one batch."""
         pieces = list(self._window_pieces(local))
-        blocks = self.kv_cache.blocks(call.layer, [(start, stop) for _, start, stop, _ in pieces])
-        for (rows, start, stop, everywhere), block in zip(pieces, blocks, strict=True):
-            share = flat[:, rows].reshape(1, flat.shape[0], -1, flat.shape[-1])
-            if everywhere:
-                part = attend(share, *block, call.how)
+        blocks = self.kv_cache.blocks(call.layer, [span for piece in pieces for span in piece.spans])
+        for piece in pieces:
+            of_cuts = [next(blocks) for _ in piece.spans] if self.kv_cache.steady else _copies(blocks, len(piece.spans))
+            key, value = (torch.cat(side) if len(side) > 1 else side[0] for side in zip(*of_cuts, strict=True))
+            share = flat[:, piece.rows].reshape(flat.shape[0], len(piece.spans), -1, flat.shape[-1]).transpose(0, 1)
+            if piece.everywhere:
+                part = attend(share, key, value, call.how)
             else:
-                columns, origin, _ = self._place(flat.device)
-                position = origin[rows, None] + columns
-                first = position // local.size * local.size if local.chunked else position - local.size + 1
-                seen = torch.arange(start, stop, device=flat.device) >= first[..., None]
-                group = flat.shape[2] // len(columns)
-                part = attend_where(share, *block, call.how, seen.repeat(1, group, 1).flatten(0, 1))
-            _merge_rows(total, rows, part)
+                seen = self._window_mask(piece, local, flat.device)
+                group = flat.shape[2] // seen.shape[1]
+                seen = seen.repeat(1, group, 1).view(len(piece.spans), 1, -1, seen.shape[-1])
+                part = attend_where(share, key, value, call.how, seen)
+            _merge_rows(total, piece.rows, (part[0].transpose(0, 1), part[1].transpose(0, 1)))
 
-    def _window_pieces(self, local: LocalAttention) -> Iterator[tuple[slice, int, int, bool]]:
-        """(rows, start, stop, whether all their columns see all of it) for the rows of each cut."""
-        for cut, numbers in groupby(range(len(self.cuts)), key=lambda row: self.cuts[row]):
+    def _window_mask(self, piece: _WindowPiece, local: LocalAttention, device: torch.device) -> Tensor:
+        """[rows, columns, keys of a span]: what every column sees of the span of its cut. The same in all layers."""
+        mask = self._masks.get((device, local, piece))
+        if mask is None:
+            columns, origin, _ = self._place(device)
+            position = origin[piece.rows, None] + columns
+            first = position // local.size * local.size if local.chunked else position - local.size + 1
+            keys = self._window_keys(piece, device)
+            mask = self._masks[device, local, piece] = keys >= first[..., None]
+        return mask
+
+    def _window_keys(self, piece: _WindowPiece, device: torch.device) -> Tensor:
+        """[rows, 1, keys]: their positions. Made once a batch, since a recorded step cannot copy from the host."""
+        keys = self._key_positions.get((device, piece))
+        if keys is None:
+            each = (piece.rows.stop - piece.rows.start) // len(piece.spans)
+            starts = torch.tensor([start for start, _ in piece.spans], device=device).repeat_interleave(each)
+            keys = starts[:, None, None] + torch.arange(piece.spans[0][1] - piece.spans[0][0], device=device)
+            self._key_positions[device, piece] = keys
+        return keys
+
+    def _window_pieces(self, local: LocalAttention) -> list[_WindowPiece]:
+        """For the rows of each cut the spans of its window; neighbouring cuts with equal sizes are joined."""
+        if local not in self._pieces:
+            of_cuts = [list(self._pieces_of_cut(local, rows)) for rows in self._rows_of_cuts()]
+            sizes = [[(piece.keys, piece.count, piece.everywhere) for piece in pieces] for pieces in of_cuts]
+            self._pieces[local] = [
+                _joined([of_cuts[number] for number in numbers], position)
+                for _, numbers in (
+                    (size, list(same)) for size, same in groupby(range(len(sizes)), key=sizes.__getitem__)
+                )
+                for position in range(len(of_cuts[numbers[0]]))
+            ]
+        return self._pieces[local]
+
+    def _rows_of_cuts(self) -> Iterator[slice]:
+        for _, numbers in groupby(range(len(self.cuts)), key=lambda row: self.cuts[row]):
             group = list(numbers)
-            rows = slice(group[0], group[-1] + 1)
-            last = cut + self.room - 1 - min(self.blank[row] for row in group)
-            split = min(cut, local.first_seen(last))
-            for start in range(local.first_seen(cut), split, _MASKED_KEYS):
-                yield rows, start, min(split, start + _MASKED_KEYS), False
-            if split < cut:
-                yield rows, split, cut, True
+            yield slice(group[0], group[-1] + 1)
+
+    def _pieces_of_cut(self, local: LocalAttention, rows: slice) -> Iterator[_WindowPiece]:
+        cut = self.cuts[rows.start]
+        split = min(cut, local.first_seen(cut + self.room - 1 - min(self.blank)))
+        for start in range(local.first_seen(cut), split, _MASKED_KEYS):
+            yield _WindowPiece(rows, ((start, min(split, start + _MASKED_KEYS)),), False)
+        if split < cut:
+            yield _WindowPiece(rows, ((split, cut),), True)
 
     def _append(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         if layer not in self._keys:
@@ -289,6 +352,18 @@ class RowsPass:
             # A padding column sees itself: an empty softmax would be NaN, and NaN times a zero weight is NaN.
             self._seen[device, local] = (seen | (room == now)).unsqueeze(1)
         return self._seen[device, local]
+
+
+def _joined(pieces: Sequence[Sequence[_WindowPiece]], position: int) -> _WindowPiece:
+    """Of neighbouring cuts the pieces at this position, as one."""
+    of_cuts = [of_cut[position] for of_cut in pieces]
+    rows = slice(of_cuts[0].rows.start, of_cuts[-1].rows.stop)
+    return _WindowPiece(rows, tuple(piece.spans[0] for piece in of_cuts), of_cuts[0].everywhere)
+
+
+def _copies(blocks: Iterator[tuple[Tensor, Tensor]], count: int) -> list[tuple[Tensor, Tensor]]:
+    """The next blocks of a layer in host memory, each of which is valid only until the next is asked for."""
+    return [(key.clone(), value.clone()) for key, value in islice(blocks, count)]
 
 
 def _merge_rows(total: AttentionPart, rows: slice, part: AttentionPart) -> None:
