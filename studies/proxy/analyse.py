@@ -24,7 +24,7 @@ from zoo import ZOO
 
 from leadline.features.correlate.charts import scatter
 from leadline.features.correlate.correlation import correlation_difference, correlations, spearman
-from leadline.features.logprobs.report import perplexity_figure
+from leadline.features.logprobs.charts import perplexity_figure
 from leadline.report.charts.render import write_figure
 from leadline.stats.intervals import Estimate, mean_interval
 from leadline.stats.logprobs import ratio_interval

@@ -227,7 +227,7 @@ def test_suites_are_listed_even_if_there_are_none(say: Say) -> None:
 
 SIM = ("--model", "sim:perfect?tokenizer=bytes", "--lengths", "1k")
 BAD = {
-    "unknown task": (("run", "niha", *SIM), 64, "did you mean 'niah'?"),
+    "unknown task": (("run", "niha", *SIM), 64, "did you mean 'niah'"),
     "a suite where a task is shown": (("tasks", "show", "ruler"), 64, "leadline suites show ruler"),
     "unknown command": (("rnu",), 64, "did you mean 'run'?"),
     "unknown flag": (("run", "niah", *SIM, "--sampels", "3"), 64, "did you mean --samples?"),
@@ -260,7 +260,7 @@ BAD = {
     "an option of another tool": (("run", "niah", *SIM, "--limit", "5"), 64, "--samples N"),
     "a batch size": (("run", "niah", *SIM, "--batch_size", "8"), 64, "did you mean --workers N for a server"),
     "a device": (("run", "niah", *SIM, "--device", "cpu"), 64, "did you mean --model hf:NAME?device=cpu?"),
-    "a kind of server": (("run", "niah", "--model", "vllm:some/model"), 64, "openai:some/model?base_url="),
+    "an engine that is not installed": (("run", "niah", "--model", "vllm:some/model"), 69, "pip install"),
     "a list with a wrong task": (("run", "niah,vtt", *SIM), 64, "unknown suite or task 'vtt'"),
     "a short option of another tool": (("run", "niah", "-m", "sim:perfect"), 64, "did you mean --model?"),
     "no samples": (("run", "niah", *SIM, "--samples", "0"), 64, "must be at least 1, got 0"),

@@ -73,7 +73,7 @@ MISTAKES = {
     "a report of a folder without a run": Mistake(("report", "."), "holds no run", "leadline run"),
     # what else was seen
     "two models": Mistake(("run", "niah", *SIM, "--model", "sim:cliff"), "--model", "--models"),
-    "a length of zero": Mistake(("run", "niah", *SIM, "--lengths", "0"), "0", "write 4096 or 4k"),
+    "a length of zero": Mistake(("run", "niah", *SIM, "--lengths", "0"), "length 0 needs another", 'write "0,4k,32k"'),
     "an empty list of lengths": Mistake(("run", "niah", *SIM, "--lengths", ","), "length", "4096, 4k"),
     "a range of lengths": Mistake(("run", "niah", *SIM, "--lengths", "1k-8k"), "'1k-8k' is not a length", "4096, 4k"),
     "no depths": Mistake(("run", "niah", *SIM, "--depths", "0"), "depths", "1"),

@@ -16,9 +16,12 @@ from support.fake_server import Faults
 from support.leadline_process import write_haystack
 
 
-def run(say: Say, server: CachingServer, folder: Path, *words: str, reading: str = "shared") -> CommandResult:
+def run(
+    say: Say, server: CachingServer, folder: Path, *words: str, reading: str = "shared", options: str = ""
+) -> CommandResult:
     return say(
-        "run", "niah", "--set", "keys=1", "--model", f"openai:fake?base_url={server.base_url}&tokenizer=bytes",
+        "run", "niah", "--set", "keys=1",
+        "--model", f"openai:fake?base_url={server.base_url}&tokenizer=bytes{options}",
         "--lengths", "1500,3000", "--depths", "5", "--samples", "4", "--reading", reading, "--no-figure", "--no-checks",
         "--set", f"haystack={write_haystack(folder.parent)}", "--out", str(folder), *words,
     )  # fmt: skip
@@ -113,8 +116,7 @@ class RefusingServer(CachingServer):
 
 def test_a_server_that_refuses_the_cache_key_is_asked_without(say: Say, tmp_path: Path) -> None:
     with RefusingServer(10**6) as server:
-        model = f"openai:fake?base_url={server.base_url}&tokenizer=bytes&cache_key=yes"
-        assert run(say, server, tmp_path / "run", "--model", model).code == 0
+        assert run(say, server, tmp_path / "run", options="&cache_key=yes").code == 0
     found = load_run(tmp_path / "run")
     assert (found.totals.done, found.totals.retried) == (40, 0)
     assert all("prompt_cache_key" not in record.sent.decoding for record in found.records)
@@ -122,8 +124,7 @@ def test_a_server_that_refuses_the_cache_key_is_asked_without(say: Say, tmp_path
 
 def test_each_document_has_one_cache_key(say: Say, tmp_path: Path) -> None:
     with CachingServer(10**6, keep_bodies=True) as server:
-        model = f"openai:fake?base_url={server.base_url}&tokenizer=bytes&cache_key=yes"
-        assert run(say, server, tmp_path / "run", "--model", model).code == 0
+        assert run(say, server, tmp_path / "run", options="&cache_key=yes").code == 0
         asked = [r.body for r in server.completions]
     keys = [body["prompt_cache_key"] for body in asked]
     assert len(set(keys)) == 8

@@ -135,7 +135,7 @@ def test_an_interrupted_rescoring_is_noticed_and_done_again(here: Path, monkeypa
 def test_one_answer_to_a_needle_of_ones_own_is_still_enough_when_it_is_graded_again(here: Path) -> None:
     (here / "mine.py").write_text("def mine(probe, completion):\n    return float(probe.match == 'any')\n")
     needle = {"needle": "Anna lost the red bicycle.", "question": "What did Anna lose?", "answers": ["bicycle", "bike"]}
-    task = {"name": "niah", "options": {"haystack": "noise", "scorers": ["./mine.py:mine"], **needle}}
+    task = {"name": "niah_own", "options": {"haystack": "noise", "scorers": ["./mine.py:mine"], **needle}}
     measure(spec(tasks=[task]), "run")  # type: ignore[arg-type]
     assert {record.score for record in read_records("run")} == {1.0}
     assert run_command(["rescore", "run", "--trust"]) == 0

@@ -53,6 +53,8 @@ class ReportSection:
     """Its name among the links at the top of the page; its title by default."""
     has_scores: bool = False
     """Whether its tables have the scores of every task, so that the table of tasks and lengths is left out."""
+    page_only: bool = False
+    """Whether the terminal leaves it to the page: a run's first lines are for what the run decided."""
 
     @property
     def figures(self) -> Iterator[SectionFigure]:

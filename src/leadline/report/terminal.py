@@ -66,7 +66,8 @@ def show_run(run: Run, console: Console) -> None:
     for part in _suite(run, colour, scores=not has_scores) if many else _tasks(run, colour):
         console.print(part)
     for section in sections:
-        show_section(section, console)
+        if not section.page_only:
+            show_section(section, console)
     _print_table(thinking_table([run], [run.label]), console)
     for table in (stratum_table(run), verdict_table(run), absent_table(run), wording_table(run)):
         _print_table(table, console)

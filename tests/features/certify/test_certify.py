@@ -147,7 +147,7 @@ def test_a_lost_prompt_is_written_and_replayed(say: Say, tmp_path: Path) -> None
 
 def test_finished_runs_are_compared_and_a_run_gives_the_other_side_its_spec(say: Say, tmp_path: Path) -> None:
     base, wide = tmp_path / "base-run", ("--json", "--detect", "20pt", "--out")
-    grid = ("--lengths", "1k", "--depths", "3", "--samples", "8")
+    grid = ("--lengths", "1k", "--depths", "3", "--samples", "24")
     assert say("run", "niah", "--model", MODEL, *grid, "--out", str(base), "--no-figure").code == 0
     found = say("certify", str(base), "sim:perfect?window=40k&seed=2", *wide, str(tmp_path / "c"))
     assert found.code == 0, found.err

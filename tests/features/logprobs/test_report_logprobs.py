@@ -15,7 +15,7 @@ from rich.console import Console
 
 from leadline.core.records import Measurement, Record, Score
 from leadline.core.types import Question
-from leadline.features.logprobs.report import distance_curves, logprob_curves
+from leadline.features.logprobs.charts import distance_curves, logprob_curves
 from leadline.report.charts.render import PageFigure, render
 from leadline.report.export import figures_of
 from leadline.report.page import page

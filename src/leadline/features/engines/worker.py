@@ -11,6 +11,7 @@ import json
 import os
 import struct
 import sys
+from importlib import import_module
 from typing import Any, BinaryIO
 
 SIZE = struct.Struct(">Q")
@@ -207,6 +208,7 @@ class Worker:
 
     def answer(self, message: dict[str, Any]) -> Any:
         if message["do"] == "start":
+            import_module(message["engine"])  # a missing one is said before anything is downloaded
             folder = folder_of(message["model"], message["revision"])
             make: type[VllmEngine] | type[SGLangEngine]
             make = VllmEngine if message["engine"] == "vllm" else SGLangEngine

@@ -18,7 +18,7 @@ from leadline.results.breakdowns import NeedsCounter
 from leadline.results.run import Run
 from leadline.results.summary import estimate_values
 from leadline.stats.concordance import Concordance, concordance
-from leadline.stats.intervals import Estimate, mean_interval
+from leadline.stats.intervals import Estimate, Interval, mean_interval
 
 if TYPE_CHECKING:
     from leadline.report.charts.theme import Figure
@@ -89,7 +89,9 @@ def needs_section(runs: Sequence[Run], names: Sequence[str]) -> ReportSection | 
         return None
     if len(runs) > 1:
         return ReportSection(TITLE, (SectionText(NOTE), _side_by_side(axes, names)))
-    return ReportSection(TITLE, tuple(_parts(axes[0])), [_values(axis) for axis in axes[0]], link="Needs")
+    gap = span_gap(axes[0])
+    values, expected = [_values(axis) for axis in axes[0]], gap is None or gap.low <= 0
+    return ReportSection(TITLE, tuple(_parts(axes[0])), values, link="Needs", page_only=expected)
 
 
 def _parts(axes: Sequence[NeedsAxis]) -> Iterator[SectionPart]:
@@ -118,14 +120,21 @@ def _figure(axes: Sequence[NeedsAxis], narrow: bool) -> Figure:
     return panel_figure(panels, note, "Accuracy against what a question needs", narrow=narrow)
 
 
+def span_gap(axes: Sequence[NeedsAxis]) -> Interval | None:
+    """By how much more wrong answers follow the span of the evidence than the total length; None where either does not
+    vary."""
+    known = {axis.name: axis.concordance for axis in axes if axis.concordance is not None}
+    length, span = known.get("length"), known.get("span")
+    return None if length is None or span is None else span.minus(length)
+
+
 def format_strongest(axes: Sequence[NeedsAxis]) -> str:
     """Whether the wrong answers follow a quantity of the evidence more than the length, or the length more, as far as
     that is known; empty without both."""
     known = {axis.name: axis.concordance for axis in axes if axis.concordance is not None}
-    length, span = known.get("length"), known.get("span")
-    if length is None or span is None:
+    length, span, gap = known.get("length"), known.get("span"), span_gap(axes)
+    if length is None or span is None or gap is None:
         return ""
-    gap = span.minus(length)
     numbers = (
         f"(concordance {format_percent(span.value)}% and {format_percent(length.value)}%, "
         f"difference {100 * gap.low:+.0f} to {100 * gap.high:+.0f} points)"

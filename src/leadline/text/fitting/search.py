@@ -345,10 +345,11 @@ class DocumentSearch:
     def _settle(self, asks: Sequence[_Ask], offsets: Sequence[int]) -> int | None:
         """0 if all prompts are exact, and their questions are then settled; the common difference if there is one."""
         found, differences = [], set()
-        for ask, offset in zip(asks, offsets, strict=True):
-            offset = offset or self._doubled_line_break(ask)
-            if offset and offset >= len(self.assembly.open_text):
+        for ask, left_off in zip(asks, offsets, strict=True):
+            if left_off and left_off >= len(self.assembly.open_text):
                 return None  # no text is left to join the question to
+            # A doubled line break may be all there is: the question begins with it, so the joint before is the same.
+            offset = left_off or self._doubled_line_break(ask)
             suffix_ids = self.assembly.suffix_ids(ask.closing, leave_off=offset)
             differences.add(self.assembly.tokens + len(suffix_ids) - ask.prompt_tokens)
             if self.draft.shared_end and differences != {0}:
