@@ -122,7 +122,7 @@ class FakeServer:
 
     def __enter__(self) -> Self:
         if not self._sockets:
-            self._url = self._contexts.enter_context(served_by(self._handle))
+            self._url = self._contexts.enter_context(served_by(self.handle))
             return self
         self._thread.start()
         self._ready.wait(120)
@@ -135,7 +135,7 @@ class FakeServer:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(120)
 
-    def _handle(self, request: HttpRequest) -> HttpReply:
+    def handle(self, request: HttpRequest) -> HttpReply:
         """The reply without a socket, in the thread that asks."""
         self._request.timeout = request.timeout
         headers = {name.lower(): value for name, value in request.headers.items()}

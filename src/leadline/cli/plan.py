@@ -25,7 +25,7 @@ from leadline.run.costs import Cost
 from leadline.run.money import money, side_by_side
 from leadline.run.plan import Plan, prepare
 from leadline.store.manifest import MANIFEST, read_manifest, refuse_other_run
-from leadline.store.prices import tariff_from_flags, tariff_of
+from leadline.store.prices import BATCH, tariff_from_flags, tariff_of
 from leadline.store.runs import count_done
 
 COLUMNS = ("requests", "prompt_tokens", "tokens_read", "output_tokens")
@@ -140,8 +140,9 @@ def _flag_tariff(
             raise UsageError("this has no effect without prices", where=where, fix="add --price-in, or --prices FILE")
         return None
     return tariff_from_flags(
-        spec.model, price_in or 0.0, price_out or 0.0, cached=cached, write=write, tier=spec.limits.tier
-    )
+        spec.model, price_in or 0.0, price_out or 0.0, cached=cached, write=write,
+        tier=spec.limits.tier or (BATCH if spec.limits.batch else ""),
+    )  # fmt: skip
 
 
 def _money_values(made: Plan, tariff: Tariff | None) -> dict[str, Any]:

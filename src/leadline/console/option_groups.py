@@ -17,8 +17,8 @@ OPTION_GROUPS = {
     "Server": ("workers", "attempts", "timeout", "rate_limit_wait", "anyway", "checks"),
     "Stopping": ("until", "time", "base", "gate", "detect", "like"),
     "Cost": (
-        "prices", "tier", "budget", "tokens_per_second", "price_in", "price_out", "price_cached", "price_write",
-        "judge_price_in", "judge_price_out",
+        "batch", "prices", "tier", "budget", "tokens_per_second", "price_in", "price_out", "price_cached",
+        "price_write", "judge_price_in", "judge_price_out",
     ),
     "Lists of models": ("models", "include_model", "shard", "submission"),
     "Output": ("out", "json_", "figure", "page", "keep_prompts", "judges", "log_to", "step", "run_name"),

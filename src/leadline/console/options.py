@@ -152,6 +152,10 @@ class RunOptions:
             "--anyway", help="Measure although the tokenizer is not the server's. Lengths are then not its own."
         ),
     ] = None
+    batch: Annotated[
+        bool | None,
+        typer.Option("--batch", help="Ask by the provider's batches: half the price, answers within a day."),
+    ] = None
     prices: PricesOption = None
     tier: TierOption = None
     budget: BudgetOption = None
@@ -170,7 +174,7 @@ class RunOptions:
 
 _SPEC_FLAGS = ("model", "lengths", "depths", "samples", "reading", "seed", "allowance")
 _LIMIT_FLAGS = (
-    "workers", "attempts", "timeout", "rate_limit_wait", "ray", "anyway", "prices", "tier", "budget", "time",
+    "workers", "attempts", "timeout", "rate_limit_wait", "ray", "anyway", "batch", "prices", "tier", "budget", "time",
 )  # fmt: skip
 
 

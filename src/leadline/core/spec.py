@@ -199,6 +199,7 @@ class Limits(FrozenModel):
     prices: str = Field("", description="file of prices: our TOML, or LiteLLM's table")
     tier: str = Field("", description="tier of these prices, such as batch")
     budget: str = Field("", description="money after which the run stops, such as 20usd; needs prices")
+    batch: bool = Field(False, description="ask by the provider's batches, at a lower price, within a day")
     time: str = Field("", description="time in which the run ends, such as 10min; it asks what it can tell by then")
 
 

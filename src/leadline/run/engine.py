@@ -14,9 +14,9 @@ from collections.abc import Sequence, Set
 from functools import partial
 
 from leadline.core.contracts import HasPrefixCache, Remote
-from leadline.core.errors import Interrupted, RunStopped, ServerError, UnreadableRecord
+from leadline.core.errors import Interrupted, RunStopped, ServerError
 from leadline.core.records import Completion, Failure, Record
-from leadline.core.types import Document
+from leadline.core.types import Cell, Document
 from leadline.core.workers import start_workers, within_file_limit
 from leadline.run.documents import PlannedDocument, cells_of, planned_documents, with_drafts
 from leadline.run.events import Answered, Event, Listener, Note, PendingWatch, Started, Stopping, ignore
@@ -50,15 +50,40 @@ def execute(
     Raises RunStopped when it had to stop early, TimeReached at the end of its `time`; `stop` ends it from another
     thread.
     """
-    plan.fitter.share_text(plan.spec.depths, writer.manifest.added_depths)
-    done = writer.done
-    if only is not None:
-        done = frozenset(cell.key for cell in cells_of(plan.spec, plan.tasks)) - only
-    if plan.tariff is not None:
-        save_prices(writer.folder, {plan.spec.model: plan.tariff})
-    engine = _Engine(plan, writer, listen, keep_prompts, done, stop or Stop(), time)
+    engine = _Engine(plan, writer, listen, keep_prompts, begin(plan, writer, only), stop or Stop(), time)
     with stopping_on_signals(engine.stop, Interrupted("interrupted", where=str(writer.folder), fix=RESUME)):
         engine.run()
+
+
+def begin(plan: Plan, writer: RunWriter, only: Set[str] | None) -> Set[str]:
+    """The keys of the cells that are not asked now. Keeps the prices of the run."""
+    plan.fitter.share_text(plan.spec.depths, writer.manifest.added_depths)
+    if plan.tariff is not None:
+        save_prices(writer.folder, {plan.spec.model: plan.tariff})
+    if only is None:
+        return writer.done
+    return frozenset(cell.key for cell in cells_of(plan.spec, plan.tasks)) - only
+
+
+def started(plan: Plan, writer: RunWriter, missing: Sequence[Cell]) -> Started:
+    """What is known when the folder is open."""
+    return Started(
+        folder=writer.folder,
+        planned=plan.planned,
+        done=len(writer.done),
+        failed_before=len(writer.failed),
+        tokens_left=sum(cell.length for cell in missing),
+        torn_bytes=writer.torn_bytes,
+        notes=(*plan.notes, *(f"{line}; its sample is asked again" for line in writer.unreadable[:NAMED_LINES])),
+    )
+
+
+def compare_with_plan(plan: Plan, writer: RunWriter, missing: Sequence[Cell]) -> None:
+    """Planned against recorded, so that no run with missing samples looks finished."""
+    if lost := {cell.key for cell in missing} - writer.recorded:
+        raise RunStopped(
+            f"{len(lost):,} of {plan.planned:,} planned samples have no record", where=str(writer.folder), fix=RESUME
+        )
 
 
 class _Engine:
@@ -100,20 +125,7 @@ class _Engine:
 
     def run(self) -> None:
         writer, plan = self._writer, self._plan
-        self._listen(
-            Started(
-                folder=writer.folder,
-                planned=plan.planned,
-                done=len(writer.done),
-                failed_before=len(writer.failed),
-                tokens_left=sum(cell.length for cell in self._missing),
-                torn_bytes=writer.torn_bytes,
-                notes=(
-                    *plan.notes,
-                    *(f"{line}; its sample is asked again" for line in writer.unreadable[:NAMED_LINES]),
-                ),
-            )
-        )
+        self._listen(started(plan, writer, self._missing))
         workers = min(plan.at_once, len(self._missing))
         if isinstance(plan.model, Remote):
             workers = within_file_limit(workers, self._note)
@@ -127,16 +139,7 @@ class _Engine:
             raise
         if self.stop.error is not None:
             raise self.stop.error
-        self._compare_with_plan()
-
-    def _compare_with_plan(self) -> None:
-        """Planned against recorded, so that no run with missing samples looks finished."""
-        if missing := {cell.key for cell in self._missing} - self._writer.recorded:
-            raise RunStopped(
-                f"{len(missing):,} of {self._plan.planned:,} planned samples have no record",
-                where=str(self._writer.folder),
-                fix=RESUME,
-            )
+        compare_with_plan(plan, writer, self._missing)
 
     def _note(self, text: str) -> None:
         self._listen(Note(text))
@@ -222,11 +225,7 @@ class _Engine:
             record = self._recorder.record(work.document, asked, cacheable=cacheable)
             if work.follows and cacheable and isinstance(record.outcome, Completion):
                 self._limit.learn(cacheable, record.outcome.cached_tokens)
-            try:
-                self._writer.append(record)
-            except UnreadableRecord as error:
-                record = self._recorder.malformed(record, error.what)
-                self._writer.append(record)
+            record = self._recorder.append(record, self._writer)
             records.append(record)
             if self._time is not None:
                 self._time.answered(record.prompt_tokens, record.seconds)

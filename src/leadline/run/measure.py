@@ -24,6 +24,7 @@ from leadline.core.spec import AUTO, Spec
 from leadline.results.run import Run, load_run
 from leadline.run.after_run import check_steps, take_steps
 from leadline.run.allowance import find_allowance
+from leadline.run.batches import execute_in_batches
 from leadline.run.continuing import find_run_folder
 from leadline.run.documents import cells_of, documents_fit, first_rows
 from leadline.run.engine import execute
@@ -93,7 +94,8 @@ def measure_spec(
         plan = _with_findings(plan, folder, check, listen)
         lengths = _affordable(plan, time, listen)
         ask = _ask_all if rule is None else partial(rule.ask, rule.look_for(plan, lengths))
-        found = ask(plan, folder, partial(execute, keep_prompts=keep_prompts, stop=stop, time=time), listen)
+        asking = execute_in_batches if spec.limits.batch else execute
+        found = ask(plan, folder, partial(asking, keep_prompts=keep_prompts, stop=stop, time=time), listen)
     errors = take_steps(steps, folder, spec, listen, stop)
     return Measured(load_run(folder), found, errors)
 

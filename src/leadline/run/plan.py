@@ -21,6 +21,7 @@ import msgspec
 import numpy as np
 
 from leadline.core import registry
+from leadline.core.batches import Batches, batches_of
 from leadline.core.contracts import (
     DeclaresTools,
     HasPrefixCache,
@@ -57,7 +58,7 @@ from leadline.run.queue import DocumentLimit
 from leadline.run.retry import Retrier
 from leadline.run.stopping import Stop
 from leadline.store.manifest import Manifest
-from leadline.store.prices import tariff_of
+from leadline.store.prices import batch_tariff, tariff_of
 from leadline.text.fitting import Fitter
 
 # --- `auto` in a spec: lengths that fit the model, and the reading mode that costs least on it ---
@@ -254,12 +255,14 @@ def _prepare(spec: Spec, open_: OpenModel | None, listen: Listener, planning: bo
     _check_readings(spec, tasks)
     _check_length_zero(spec, tasks)
     _check_allowance(spec)
+    _check_batch(spec, tasks)
     tariff = _tariff(spec, planning=planning)
     model = open_(spec) if open_ else open_model(spec, planning=planning)
     try:
         if model.card.plan_only and not planning:
             fix = "`leadline plan` works with it; to run it, put its weights there"
             raise SourceError(model.card.plan_only, where=spec.model, fix=fix)
+        batches = batches_of(model, spec.model) if spec.limits.batch else None
         are_chosen = not spec.lengths
         spec, chosen = resolve_auto(spec, tasks, model)
         fitter = _make_fitter(spec, tasks, model)
@@ -276,6 +279,8 @@ def _prepare(spec: Spec, open_: OpenModel | None, listen: Listener, planning: bo
         built, unbuilt = _build_first(spec, tasks, fitter, patient)
         _allow_what_was_built(allowed, built)
         costs = {title: cost_of(spec, task, allowed[title], built[title]) for title, task in tasks.items()}
+        if batches is not None:
+            notes += _batch_notes(batches, sum(costs.values(), Cost()), built)
         expected = forecast(spec, tasks, model, allowed, fitter)
         notes += (*unbuilt, *_short_allowances(built, fitter), *expected)
         overlaps = (*sentence_notes(tasks), *overlap_notes(spec, tasks, built, fitter))
@@ -293,7 +298,11 @@ def _prepare(spec: Spec, open_: OpenModel | None, listen: Listener, planning: bo
 def _tariff(spec: Spec, *, planning: bool) -> Tariff | None:
     """The prices of the model, checked before anything is asked. Those of a plan may also be given as flags."""
     limits = spec.limits
-    tariff = tariff_of(Path(limits.prices), spec.model, limits.tier) if limits.prices else None
+    tariff = None
+    if limits.prices and limits.batch and not limits.tier:
+        tariff = batch_tariff(Path(limits.prices), spec.model)
+    elif limits.prices:
+        tariff = tariff_of(Path(limits.prices), spec.model, limits.tier)
     if not planning:
         check_budget(limits.budget, tariff)
         if limits.tier and tariff is None:
@@ -405,6 +414,37 @@ def _check_allowance(spec: Spec) -> None:
             where="--allowance",
             fix="leave out max_tokens: the allowance is part of the length, which max_tokens is not",
         )
+
+
+def _check_batch(spec: Spec, tasks: Mapping[str, Task]) -> None:
+    if not spec.limits.batch:
+        return
+    if spec.limits.time:
+        raise UsageError(
+            "a batch is answered when its provider does, so a run by batches cannot end in a given time",
+            where="--batch",
+            fix="leave out --time or --batch",
+        )
+    if title := next((title for title, task in tasks.items() if task.request == "logprobs"), ""):
+        raise UsageError(
+            f"task {title} needs log-probabilities, which batches do not give", where="--batch", fix="leave out --batch"
+        )
+
+
+def _batch_notes(batches: Batches, cost: Cost, built: Mapping[str, Sequence[Document]]) -> tuple[str, ...]:
+    """Into how many batches the questions go, by the size of one that was written."""
+    documents = [document for some in built.values() for document in some]
+    sizes = [(len(batches.line("size", d, p)[0]), p.prompt_tokens) for d in documents for p in d.probes]
+    if not sizes or not cost.requests:
+        return ()
+    size, tokens = max(sizes)
+    limits, total = batches.limits, size / max(tokens, 1) * cost.prompt_tokens
+    count = max(-(-cost.requests // limits.requests), -(-int(total) // limits.bytes), 1)
+    of_each = f"at most {limits.requests:,} questions or {limits.bytes / 1e6:,.0f} MB each"
+    return (
+        f"{format_count(cost.requests, 'question')} with about {total / 1e6:,.1f} MB go into "
+        f"{count:,} batch{'' if count == 1 else 'es'} ({of_each}), answered within {limits.hours} hours",
+    )
 
 
 def _check_readings(spec: Spec, tasks: dict[str, Task]) -> None:

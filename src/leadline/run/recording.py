@@ -15,7 +15,7 @@ import msgspec
 
 from leadline.core import registry
 from leadline.core.contracts import Scorer
-from leadline.core.errors import LeadlineError, UsageError
+from leadline.core.errors import LeadlineError, UnreadableRecord, UsageError
 from leadline.core.records import (
     SLACK_TOKENS,
     Completion,
@@ -37,7 +37,7 @@ from leadline.run.retry import Asked
 from leadline.scorers.failure import FEWER_TOKENS_READ, classify, value_of_another_line
 from leadline.scorers.match import abstention
 from leadline.store.manifest import Manifest, read_manifest
-from leadline.store.runs import every_record, locked, replace_records
+from leadline.store.runs import RunWriter, every_record, locked, replace_records
 
 
 def receipt_for(ours: int, outcome: Outcome, cacheable: int = 0) -> Receipt:
@@ -115,8 +115,16 @@ class Recorder:
             seconds=answer.seconds,
         )
 
-    def malformed(self, record: Record, why: str) -> Record:
-        """A failure in the place of an answer that could not be read back from a file, such as a wrong type."""
+    def append(self, record: Record, writer: RunWriter) -> Record:
+        """Writes the record; a failure in the place of an answer that could not be read back. Returns what is there."""
+        try:
+            writer.append(record)
+        except UnreadableRecord as error:
+            record = self._malformed(record, error.what)
+            writer.append(record)
+        return record
+
+    def _malformed(self, record: Record, why: str) -> Record:
         failure = Failure("malformed", f"the model's answer cannot be recorded: {why}")
         return msgspec.structs.replace(
             record,

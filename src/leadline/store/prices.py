@@ -42,6 +42,8 @@ from leadline.store.files import replace_file
 from leadline.store.runs import every_record
 
 FIX = "see docs/prices.md for the format"
+BATCH = "batch"
+"""The tier of batches."""
 SAVED = "prices.json"
 """In a run folder: the prices that the run was made with."""
 
@@ -73,6 +75,24 @@ def tariff_of(path: Path, model: str, tier: str = "") -> Tariff:
     return tiers[wanted]
 
 
+def batch_tariff(path: Path, model: str) -> Tariff:
+    """The price of a model in batches: of the tier `batch`, else by the documented discount of its provider."""
+    path = expand_path(path)
+    book = read_prices(path)
+    tiers = book[_key_of(book, model.partition("?")[0], path)]
+    if BATCH in tiers:
+        return tiers[BATCH]
+    standard, known = tiers[STANDARD], discounts_of(model)
+    if known is None or known.batch is None:
+        raise UsageError(
+            f"no price of {model.partition('?')[0]} in batches is known",
+            where=str(path),
+            fix="add tiers.batch = {factor = 0.5} to the model, with the factor of its provider",
+        )
+    above = tuple((tokens, rates.scaled(known.batch)) for tokens, rates in standard.above)
+    return msgspec.structs.replace(standard, rates=standard.rates.scaled(known.batch), above=above, tier=BATCH)
+
+
 def tariff_from_flags(
     model: str,
     price_in: float,
@@ -89,8 +109,8 @@ def tariff_from_flags(
         write = known.write * price_in if write is None and known.write is not None else write
     rates = Rates(price_in, price_out, cached, write)
     if tier not in ("", STANDARD):
-        if tier != "batch" or known is None or known.batch is None:
-            known_tiers = [STANDARD, "batch"] if known is not None and known.batch is not None else [STANDARD]
+        if tier != BATCH or known is None or known.batch is None:
+            known_tiers = [STANDARD, BATCH] if known is not None and known.batch is not None else [STANDARD]
             raise UnknownName("tier", tier, known_tiers, where="--tier")
         rates = rates.scaled(known.batch)
     source = f"discounts: {known.source}, {known.date}" if known is not None else ""

@@ -159,26 +159,39 @@ class HttpClient:
     def post(self, url: str, body: bytes) -> HttpReply:
         return self.send("POST", url, body)
 
-    def send(self, method: str, url: str, body: bytes | None, *, timeout: float | None = None) -> HttpReply:
-        """Send one request, once. Raises RequestFailed when no complete reply arrives within the timeout."""
+    def send(
+        self,
+        method: str,
+        url: str,
+        body: bytes | None,
+        *,
+        timeout: float | None = None,
+        content_type: str = "application/json",
+        max_bytes: int = MAX_REPLY_BYTES,
+    ) -> HttpReply:
+        """Send one request, once. Raises RequestFailed when no complete reply arrives within the timeout. A reply has
+        at most `max_bytes`, and some for every byte sent."""
         seconds = self.timeout if timeout is None else timeout
         with waiting_for(lambda: f"{method} {url}"):
             if self._handler is not None:
-                reply = self._handler(HttpRequest(method, url, self._sent_headers, body, seconds))
+                headers = self._sent_headers | ({"Content-Type": content_type} if body is not None else {})
+                reply = self._handler(HttpRequest(method, url, headers, body, seconds))
                 return replace(reply, body=redact_bytes(reply.body))
-            return self._exchange(method, url, body, seconds)
+            return self._exchange(method, url, body, seconds, content_type, max_bytes)
 
-    def _exchange(self, method: str, url: str, body: bytes | None, seconds: float) -> HttpReply:
+    def _exchange(
+        self, method: str, url: str, body: bytes | None, seconds: float, content_type: str, max_bytes: int
+    ) -> HttpReply:
         deadline = time.monotonic() + seconds
         sock = None
         try:
             sock = self._idle_connection() or self._connect(seconds)
             sock.settimeout(seconds)
-            self._write(sock, method, url, body)
+            self._write(sock, method, url, body, content_type)
             response = _Response(_DeadlineReader(sock, deadline), method=method)  # type: ignore[arg-type]
             try:
                 response.begin()
-                data = _read(response, MAX_REPLY_BYTES + REPLY_BYTES_PER_BYTE * len(body or b""))
+                data = _read(response, max_bytes + REPLY_BYTES_PER_BYTE * len(body or b""))
             finally:
                 response.close()
         except BaseException as error:  # Ctrl-C too: the rest of a reply must not be read as the next one
@@ -205,11 +218,12 @@ class HttpClient:
         """Close all idle connections. A later request opens new ones."""
         _close_all(self._idle)
 
-    def _write(self, sock: socket.socket, method: str, url: str, body: bytes | None) -> None:
-        target = (url if self._forwarded else _target(url)) + self._query
+    def _write(self, sock: socket.socket, method: str, url: str, body: bytes | None, content_type: str) -> None:
+        target = url if self._forwarded else _target(url)
+        target += self._query.replace("?", "&", 1) if "?" in target else self._query
         head = f"{method} {quote(target, safe=_URL_CHARACTERS)} HTTP/1.1\r\n{self._headers}"
         if body is not None:
-            head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+            head += f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
         start, rest = f"{head}\r\n".encode("ascii"), body or b""
         try:
             if len(rest) <= READ_BYTES:  # in one packet: threads change places half as often

@@ -19,16 +19,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+import msgspec
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from leadline.core.contracts import BatchUnit, ModelCard, ModelProvider, PrefixCache, Tokenizer
 from leadline.core.errors import ServerError, TokenizerError, UsageError
 from leadline.core.files import expand_path
-from leadline.core.records import Answer, Completion, Failure
+from leadline.core.records import Answer, Completion, Failure, Sent
 from leadline.core.secrets import is_key, is_random, remember, secret_in
 from leadline.core.seeds import digest
 from leadline.core.spec import parse_length
 from leadline.core.types import AnswerTime, Continuation, Document, Frame, NextToken, Probe, TokenNLL, Tool
+from leadline.models.openai.batches import OpenAIBatches
 from leadline.models.openai.discovery import (
     ServerInfo,
     ask_preemptions,
@@ -412,15 +414,44 @@ class OpenAIModel:
 
     def _ask(self, document: Document, probe: Probe) -> Answer:
         began = time.perf_counter()
+        prefix, body, sent = self._written(document, probe)
+        tools = bool(document.tools)
+        outcome, _ = self._send(body, prefix, chat=self._asks_chat, tools=tools)
+        if isinstance(outcome, Failure) and self._requests.leaves_out(sent, outcome):
+            prefix, body, sent = self._written(document, probe)
+            outcome, _ = self._send(body, prefix, chat=self._asks_chat, tools=tools)
+        return Answer(sent, outcome, time.perf_counter() - began)
+
+    @property
+    def _asks_chat(self) -> bool:
+        """Whether questions go to the chat endpoint."""
+        return self._chat and not self._sends_ids
+
+    def _written(self, document: Document, probe: Probe) -> tuple[str, bytes, Sent]:
+        """The prefilled start of the answer, the request for a question, and what its record says about it."""
         prefix = probe.question.answer_prefix if document.frame.prefill else ""
         allowance = self._options.max_tokens or probe.question.allowance
-        body, sent = self._requests.for_probe(document, probe, prefix, allowance)
-        chat, tools = self._chat and not self._sends_ids, bool(document.tools)
-        outcome, _ = self._send(body, prefix, chat=chat, tools=tools)
-        if isinstance(outcome, Failure) and self._requests.leaves_out(sent, outcome):
-            body, sent = self._requests.for_probe(document, probe, prefix, allowance)
-            outcome, _ = self._send(body, prefix, chat=chat, tools=tools)
-        return Answer(sent, outcome, time.perf_counter() - began)
+        return prefix, *self._requests.for_probe(document, probe, prefix, allowance)
+
+    def open_batches(self) -> OpenAIBatches:
+        key_name = self._options.api_key_env
+        if self.server.away:  # for a plan
+            return OpenAIBatches(self._client, self, key_name)
+        return OpenAIBatches.open(self._client, self, key_name)
+
+    def batch_request(self, document: Document, probe: Probe) -> tuple[str, bytes, Sent]:
+        _, body, sent = self._written(document, probe)
+        return self._url(self._asks_chat).removeprefix(self._client.base_url), body, sent
+
+    def batch_outcome(self, reply: HttpReply, document: Document, probe: Probe, sent: Sent) -> Completion | Failure:
+        """A question that was refused for a field that is no longer sent may be asked again."""
+        prefix = probe.question.answer_prefix if document.frame.prefill else ""
+        outcome = self._parsed(reply, prefix, chat=self._asks_chat, tools=bool(document.tools))
+        if isinstance(outcome, Failure) and outcome.why == "refused_request":
+            adapts = self._requests.leaves_out(sent, outcome) or self._requests.adapts_to(outcome)
+            if adapts or self._written(document, probe)[2].digest != sent.digest:
+                return msgspec.structs.replace(outcome, transient=True)
+        return outcome
 
     def _send(
         self, body: bytes, prefix: str, *, chat: bool, seconds: float | None = None, tools: bool = False
@@ -430,10 +461,12 @@ class OpenAIModel:
             reply = self._client.send("POST", self._url(chat), body, timeout=seconds)
         except RequestFailed as error:
             return request_failure(error), None
+        return self._parsed(reply, prefix, chat=chat, tools=tools), reply
+
+    def _parsed(self, reply: HttpReply, prefix: str, *, chat: bool, tools: bool) -> Completion | Failure:
         opened = self._opened_thinking if chat or self._sends_ids else False
         key_name = self._options.api_key_env
-        outcome = parse_reply(reply, chat=chat, prefix=prefix, opened_thinking=opened, key_name=key_name, tools=tools)
-        return outcome, reply
+        return parse_reply(reply, chat=chat, prefix=prefix, opened_thinking=opened, key_name=key_name, tools=tools)
 
     def _url(self, chat: bool) -> str:
         return f"{self._client.base_url}/{'chat/completions' if chat else 'completions'}"

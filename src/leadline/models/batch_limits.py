@@ -1,0 +1,17 @@
+"""The limits of batches by provider, in one table, each with its source. docs/batch.md shows the same."""
+
+from __future__ import annotations
+
+from leadline.core.batches import BatchLimits
+
+_LIMITS = (
+    BatchLimits(
+        provider="openai",
+        requests=50_000,
+        bytes=200_000_000,
+        hours=24,
+        source="OpenAI's API reference, POST /v1/batches, read 2026-08-21",
+    ),
+)
+
+BATCH_LIMITS = {limits.provider: limits for limits in _LIMITS}
