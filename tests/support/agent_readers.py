@@ -54,7 +54,8 @@ FACTS = (
 
 def recall_fact(prompt: str) -> str:
     """The value that the text before the question has for what is asked; empty if it has none."""
-    text, _, question = prompt.rpartition("Question:")
+    question = re.findall(r"Question:[^\n]*", prompt)[-1]  # it may stand before the text
+    text = prompt.replace(question, "")
     for asked, said in FACTS:
         key = re.search(asked, question)
         if key:

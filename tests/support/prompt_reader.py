@@ -287,8 +287,8 @@ def _copied_text(body: str, question: re.Match[str]) -> str:
 
 def _item(body: str, question: re.Match[str]) -> str | None:
     ordinals = "first second third fourth fifth sixth seventh eighth ninth tenth".split()
-    asked = rf"User: Write an? {re.escape(question['what'])}\.\n\nAssistant: (.*?)(?=\n\nUser:)"
-    items = re.findall(asked, body + "\n\nUser:", re.DOTALL)
+    asked = rf"(?:User:|^)\s*Write an? {re.escape(question['what'])}\.\n\nAssistant: (.*?)(?=\n\nUser:)"
+    items = re.findall(asked, body + "\n\nUser:", re.DOTALL | re.MULTILINE)
     number = ordinals.index(question["ordinal"])
     return f"{question['code']} {items[number]}" if number < len(items) else None
 
