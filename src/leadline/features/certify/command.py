@@ -38,15 +38,10 @@ from leadline.features.certify.report import (
     markdown as as_markdown,
 )
 from leadline.features.certify.rounds import Certification, Side, certify_sides, is_run, side_of
+from leadline.features.certify.sizing import samples_needed
 from leadline.report.comparison import difference_row
 from leadline.run.serving import StartedServer
-from leadline.stats.power import Grid, Noise, compare_rates, fewest_samples
 from leadline.store.manifest import read_manifest
-
-PLANNED_NOISE = 0.05
-"""The share of answers that flip between equal servers, for a plan: vLLM and llama.cpp flip fewer."""
-PLAN_RUNS = 200
-MOST_SAMPLES = 400
 
 
 def certify(
@@ -247,13 +242,8 @@ def _sized(sides: tuple[Side, Side], margin: float, power: float) -> tuple[Side,
     if len(specs) < 2:
         return sides
     spec = specs[0]
-    places = tuple((t.title, length, depth) for t in spec.tasks for length in spec.lengths for depth in spec.depths)
-
-    def rate(count: int) -> float:
-        found = compare_rates(Grid(places), count, margin, Noise(PLANNED_NOISE), runs=PLAN_RUNS).worse
-        return found * 0.8 / power  # `fewest_samples` looks for 0.8
-
-    needed = min(fewest_samples(rate) or MOST_SAMPLES, MOST_SAMPLES)
+    places = [(t.title, length, depth) for t in spec.tasks for length in spec.lengths for depth in spec.depths]
+    needed = samples_needed(places, margin, power)
     at = ", ".join(map(str, looks(needed)))
     say(f"at most {needed} samples a cell for a loss of {100 * margin:g} points; looks after {at}")
     return tuple(  # type: ignore[return-value]

@@ -14,7 +14,7 @@ surest first, then whatever is still worse among the prompts outside of it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -23,7 +23,7 @@ import numpy as np
 from leadline.core.errors import UsageError
 from leadline.core.format import format_length
 from leadline.features.certify.drift import Drift
-from leadline.stats.compare import Comparison, Difference, Pairs, compare
+from leadline.stats.compare import Comparison, Difference, Pairs, Scope, compare
 from leadline.stats.gate import GateResult, check_gate, parse_gate
 from leadline.stats.intervals import Interval, wilson
 from leadline.stats.observations import DEPTH_BANDS, BoolArray, Observations
@@ -34,8 +34,11 @@ ALPHA = 0.05
 EARLY_SHARE = 0.3
 FIRST_LOOK = 4
 """Samples a cell at the first look."""
+LAST_BUT_ONE = 0.8
+"""The share of all samples up to which there are earlier looks."""
 PART_MARGIN = 1.5
 """The margin of a part, in margins of the whole."""
+PART_SCOPES: tuple[Scope, ...] = ("task", "length", "depth")
 MOST_BLAMED = 4
 TIE_NATS = 0.1
 """A flip is a tie where the first token of the answer was ahead of the second candidate by less."""
@@ -61,13 +64,13 @@ class Decision:
 
 
 def looks(samples: int) -> tuple[int, ...]:
-    """Samples a cell at each look: doubling, to the most."""
-    found = []
+    """Samples a cell at each look: doubling, to the most. One shortly before the last would only cost significance."""
+    steps = []
     at = FIRST_LOOK
-    while at < samples:
-        found.append(at)
+    while at <= LAST_BUT_ONE * samples:
+        steps.append(at)
         at *= 2
-    return (*found, samples)
+    return (*steps, samples)
 
 
 def alpha_at(number: int, count: int) -> float:
@@ -80,39 +83,73 @@ def alpha_at(number: int, count: int) -> float:
 def decide(pairs: Pairs, margin: float, alpha: float = ALPHA) -> Decision:
     """`margin` is a share: 0.05 accepts a loss of five points."""
     comparison = compare(pairs)
-    rules = "; ".join(
-        f"{part} >= {-100 * margin * (1 if part == 'overall' else PART_MARGIN):g}"
-        for part in ("overall", *(f"{scope}:*" for scope in ("task", "length", "depth") if comparison.of(scope)))
-    )
-    gate = check_gate(pairs, parse_gate(rules), confidence=1 - alpha)
+    scopes = [scope for scope in PART_SCOPES if comparison.of(scope)]
+    gate = check_gate(pairs, parse_gate(gate_rules(margin, scopes)), confidence=1 - alpha)
     blamed = _blame(pairs, comparison, alpha)
     outcome: Outcome = "lost" if blamed or gate.verdict == "fail" else "kept" if gate.verdict == "pass" else "undecided"
     return Decision(outcome, comparison, gate, blamed, alpha)
 
 
+def gate_rules(margin: float, scopes: Iterable[str]) -> str:
+    """What has to be ruled out for a side to be kept."""
+    overall = f"overall >= {-100 * margin:g}"
+    return "; ".join([overall, *(f"{scope}:* >= {-100 * PART_MARGIN * margin:g}" for scope in scopes)])
+
+
 def _blame(pairs: Pairs, comparison: Comparison, alpha: float) -> tuple[Difference, ...]:
     blamed: list[Difference] = []
-    outside = np.ones(len(pairs), dtype=np.bool_)
-    while comparison is not None and len(blamed) < MOST_BLAMED:
+    while len(blamed) < MOST_BLAMED:
         worse = [d for d in comparison.differences if d.adjusted <= alpha and d.estimate.mean < 0]
         parts = [d for d in worse if d.scope != "overall"]
         if not worse:
             break
-        if not parts or _is_everywhere(comparison, alpha):
+        surest = min(parts, key=lambda d: (d.adjusted, d.estimate.mean), default=comparison.overall)
+        outside = _outside(pairs, [*blamed, surest])
+        rest = compare(outside) if len(outside) > 1 else None
+        if not parts or (rest is not None and _is_everywhere(comparison, rest, alpha)):
             blamed.append(comparison.overall)
             break
-        part = min(parts, key=lambda d: (d.adjusted, d.estimate.mean))
-        blamed.append(part)
-        outside &= ~_inside(pairs.base, part)
-        if outside.sum() < 2:
+        blamed.append(surest)
+        if rest is None:
             break
-        comparison = compare(_subset(pairs, outside))
-    return tuple(blamed)
+        comparison = rest
+    return _without_overlaps(pairs, blamed, alpha)
 
 
-def _is_everywhere(comparison: Comparison, alpha: float) -> bool:
-    """Whether every family, length and depth third points down and the whole is worse: then no part is to blame."""
-    if comparison.overall.adjusted > alpha:
+def _without_overlaps(pairs: Pairs, blamed: Sequence[Difference], alpha: float) -> tuple[Difference, ...]:
+    """Parts that are no longer worse outside of the other blamed ones are taken back, the least sure first: a family
+    that was named because of its prompts past a length, before the length was."""
+    kept = list(blamed)
+    while len(kept) > 1:
+        alone = {part.name: _adjusted_alone(pairs, part, [d for d in kept if d is not part]) for part in kept}
+        weakest = max(kept, key=lambda part: alone[part.name])
+        if alone[weakest.name] <= alpha:
+            break
+        kept.remove(weakest)
+    return tuple(kept)
+
+
+def _adjusted_alone(pairs: Pairs, part: Difference, others: Sequence[Difference]) -> float:
+    outside = _outside(pairs, others)
+    differences = compare(outside).differences if len(outside) > 1 else ()
+    same = next((d for d in differences if d.name == part.name), None)
+    if same is None:  # no prompt of it, or nothing else, is left
+        return 0.0 if part.scope == "overall" else 1.0
+    return same.adjusted if same.estimate.mean < 0 else 1.0
+
+
+def _outside(pairs: Pairs, parts: Sequence[Difference]) -> Pairs:
+    rows = np.ones(len(pairs), dtype=np.bool_)
+    for part in parts:
+        if part.scope != "overall":
+            rows &= ~_inside(pairs.base, part)
+    return _subset(pairs, rows)
+
+
+def _is_everywhere(comparison: Comparison, rest: Comparison, alpha: float) -> bool:
+    """Whether no part is to blame: every family, length and depth third points down, and what is left without the
+    surest part is still worse."""
+    if max(comparison.overall.adjusted, rest.overall.p) > alpha or rest.overall.estimate.mean > 0:
         return False
     overall = comparison.overall.estimate.mean
     return all(d.estimate.mean <= overall / 3 for d in comparison.differences)
