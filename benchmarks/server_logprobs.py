@@ -73,7 +73,7 @@ def main() -> None:
     parser.add_argument("--no-process", action="store_true", help="do not compare with the model in this process")
     parser.add_argument("--count-whole", action="store_true", help="count the tokens of whole prompts, do not ask them")
     given = parser.parse_args()
-    server = OpenAI(base_url=given.url, api="completions").open(given.model)
+    server = OpenAI(base_url=given.url, api="completions").open_server(given.model)
     ids = document(server, given.tokens, given.seed)
     asked = asked_of(ids, given.anchors)
     found = server.logprob_ways(ids)

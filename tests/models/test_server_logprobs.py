@@ -31,7 +31,7 @@ SPANS = [(1, 700), (40, 60)]
 @contextmanager
 def opened(server: Any, **options: Any) -> Iterator[OpenAIModel]:
     with served_by(server) as base_url:
-        model = OpenAI(base_url=base_url, tokenizer="bytes", api="completions", **options).open(MODEL)
+        model = OpenAI(base_url=base_url, tokenizer="bytes", api="completions", **options).open_server(MODEL)
         yield model
         model.close()
 

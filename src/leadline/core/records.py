@@ -17,6 +17,9 @@ import msgspec
 
 from leadline.core.types import Cell, Question, Reading
 
+WINDOW_FULL = "model_context_window_exceeded"
+"""`finish` of an answer that ended because prompt and answer filled the window."""
+
 
 class Completion(msgspec.Struct, frozen=True, tag="completion", tag_field="kind", omit_defaults=True):
     """An answer. `text` excludes thinking and the answer prefix."""
@@ -51,7 +54,7 @@ class Measurement(msgspec.Struct, frozen=True, tag="measured", tag_field="kind",
 
 FailureKind = Literal[
     "connection", "timeout", "rate_limited", "server", "malformed", "empty_body", "refused_request",
-    "unexpected_status", "aborted", "filtered", "tool_call", "compaction",
+    "unexpected_status", "aborted", "filtered", "recitation", "tool_call", "compaction",
     "context_length", "out_of_memory", "unsupported", "left_out",
 ]  # fmt: skip
 

@@ -340,6 +340,20 @@ class Probe:
     """A JSON schema of the answer, which a server enforces if it can."""
     not_asked: Failure | None = None
     """Why it is not sent, if that was decided when the document was made."""
+    correction: int = 0
+    """Tokens that the prompt has by the provider's count beyond those in the tokenizer that laid it out."""
+    notes: tuple[str, ...] = ()
+    """Notes for its record, such as what a provider's count left open."""
+
+    @property
+    def cut_tokens(self) -> int:
+        """Tokens of the document before the cut, as the model counts them."""
+        laid_out = self.prompt_tokens - self.correction
+        return (
+            self.cut
+            if not self.correction
+            else min(self.prompt_tokens, round(self.cut * self.prompt_tokens / laid_out))
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -221,7 +221,7 @@ class _Engine:
         records = []
         for number, asked in enumerate(answers, 1):
             was_read = work.follows or work.resumed
-            cacheable = asked.probe.cut if was_read and isinstance(self._plan.model, HasPrefixCache) else 0
+            cacheable = asked.probe.cut_tokens if was_read and isinstance(self._plan.model, HasPrefixCache) else 0
             record = self._recorder.record(work.document, asked, cacheable=cacheable)
             if work.follows and cacheable and isinstance(record.outcome, Completion):
                 self._limit.learn(cacheable, record.outcome.cached_tokens)

@@ -87,6 +87,8 @@ class Recorder:
         other_value = value_of_another_line(probe.question, text, read) if text else ""
         scores, failure_class, detail = self._grade(probe.question, graded, receipt, other_value, probe.cell.key)
         sent = answer.sent
+        if probe.notes:
+            sent = msgspec.structs.replace(sent, notes=(*sent.notes, *probe.notes))
         if graded is not outcome:
             sent = msgspec.structs.replace(sent, notes=(*sent.notes, CUT_NOTE))
         return Record(

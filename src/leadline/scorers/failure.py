@@ -28,7 +28,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from leadline.core.records import Completion, Failure, FailureClass, Receipt, Score
+from leadline.core.records import WINDOW_FULL, Completion, Failure, FailureClass, Receipt, Score
 from leadline.core.types import Question
 from leadline.scorers.answer_forms import (
     Words,
@@ -43,7 +43,7 @@ from leadline.scorers.copies import WRONG_ORDINAL, copied
 from leadline.scorers.normalise import bare, clean
 from leadline.scorers.refusals import says_not_found, says_refusal
 
-_LENGTH = frozenset(("length", "max_tokens"))
+_LENGTH = frozenset(("length", "max_tokens", WINDOW_FULL))
 _TAIL_CHARACTERS = 24
 _ON_THE_WAY_WORDS = 32
 """After an answer prefix the value should follow at once: an answer with more words than this is off course."""
@@ -52,6 +52,8 @@ REFUSED_AS_TOO_LONG = "refused as too long"
 FEWER_TOKENS_READ = "fewer tokens read than sent"
 DENIED = "says that it is not there"
 CONTENT_FILTER = "content filter"
+PROVIDER_REFUSAL = "the provider's refusal"
+WINDOW_WAS_FULL = "the window was full"
 THINKING = "thinking used up the allowance"
 ONLY_THINKING = "only thinking"
 INSIDE_THE_VALUE = "inside the value"
@@ -127,6 +129,10 @@ def _not_in_question(question: Question, values: Iterable[str]) -> list[str]:
 def _classify_wrong(question: Question, outcome: Completion, value: float, other_value: str) -> Classification:
     if outcome.finish == "content_filter":
         return "refused", CONTENT_FILTER
+    if outcome.finish == "refusal":
+        return "refused", PROVIDER_REFUSAL
+    if outcome.finish == WINDOW_FULL and value == 0:
+        return "cut_off", WINDOW_WAS_FULL
     if not Words(outcome.text).list:
         return _classify_empty(outcome)
     answer = _WrongAnswer(question, outcome, other_value)
@@ -149,7 +155,7 @@ def _classify_wrong(question: Question, outcome: Completion, value: float, other
 
 
 def _classify_empty(outcome: Completion) -> Classification:
-    if not outcome.thinking:
+    if not outcome.thinking and not outcome.thinking_tokens:  # some providers count it and do not show it
         return "empty", ""
     return ("cut_off", THINKING) if outcome.finish in _LENGTH else ("empty", ONLY_THINKING)
 

@@ -22,7 +22,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import msgspec
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from leadline.core.contracts import BatchUnit, ModelCard, ModelProvider, PrefixCache, Tokenizer
+from leadline.core.contracts import BatchUnit, Model, ModelCard, ModelProvider, PrefixCache, Tokenizer
 from leadline.core.errors import ServerError, TokenizerError, UsageError
 from leadline.core.files import expand_path
 from leadline.core.records import Answer, Completion, Failure, Sent
@@ -30,6 +30,9 @@ from leadline.core.secrets import is_key, is_random, remember, secret_in
 from leadline.core.seeds import digest
 from leadline.core.spec import parse_length
 from leadline.core.types import AnswerTime, Continuation, Document, Frame, NextToken, Probe, TokenNLL, Tool
+from leadline.models.messages.adapter import Settings
+from leadline.models.messages.keys import checked_variable, read_key
+from leadline.models.messages.model import MessagesModel, ModelOptions, open_model
 from leadline.models.openai.batches import OpenAIBatches
 from leadline.models.openai.discovery import (
     ServerInfo,
@@ -48,6 +51,7 @@ from leadline.models.openai.requests import (
     checked_thinking,
     thinking_fields,
 )
+from leadline.models.openai.responses import ResponsesAdapter
 from leadline.models.openai.scoring import Endpoint
 from leadline.models.openai.template import FrameFinder
 from leadline.models.openai.tokenizer import ServerTokenizer, find_tokenizer
@@ -58,8 +62,7 @@ if TYPE_CHECKING:
     from leadline.core.types import Ids
 
 
-_KEY = re.compile(r"(sk|pk|gsk|hf|xai|r8|pplx|nvapi|glpat|ghp|AIza|key)[_-]?(?=.*[a-z0-9])\w{12,}", re.ASCII)
-"""How the keys of known services begin, in a name that may be that of an environment variable."""
+OFFICIAL_HOST = "api.openai.com"
 IN_ENVIRONMENT = "put the whole URL into an environment variable and give its name: base_url_env=NAME"
 
 
@@ -78,8 +81,8 @@ class OpenAI(ModelProvider):
     summary: ClassVar[str] = "any OpenAI-compatible server: vLLM, SGLang, llama.cpp, hosted"
 
     base_url: str = Field("https://api.openai.com/v1", description="URL of the server's API; usually ends in /v1")
-    api: Literal["chat", "completions"] = Field(
-        "chat", description="messages with the server's template, or plain text"
+    api: Literal["chat", "completions", "responses"] = Field(
+        "chat", description="messages with the server's template, plain text, or OpenAI's Responses API"
     )
     tokenizer: str = Field("", description="PATH, server, bytes, whitespace or tiktoken:NAME; found if not given")
     template: str = Field("", description="a file or folder with the chat template, where the server cannot render it")
@@ -112,8 +115,10 @@ class OpenAI(ModelProvider):
         {}, description='further fields of every request, as JSON: {"top_k": 1}'
     )
 
-    def open_for_plan(self, name: str) -> OpenAIModel:
+    def open_for_plan(self, name: str) -> Model:
         """Without an answer of the server too, if the tokenizer is given: lengths and costs need no more."""
+        if self.api == "responses":
+            return self.open(name)
         try:
             return self.open(name)
         except ServerError as error:
@@ -177,7 +182,37 @@ class OpenAI(ModelProvider):
             )
         return self
 
-    def open(self, name: str) -> OpenAIModel:
+    def open(self, name: str) -> Model:
+        return self._open_responses(name) if self.api == "responses" else self.open_server(name)
+
+    def _open_responses(self, name: str) -> MessagesModel:
+        beside = [option for option in ("send", "template", "prefill") if option in self.model_fields_set]
+        if beside or not name:
+            what = f"api=responses has no {beside[0]}" if beside else "api=responses needs the name of the model"
+            raise UsageError(
+                what, where=beside[0] if beside else "model", fix="leave it out" if beside else "write openai:NAME"
+            )
+        client = self._client()
+        host = urlsplit(client.base_url).hostname or ""
+        official = host == OFFICIAL_HOST
+        try:
+            if official and not client.sends_key:
+                what = f"there is no key: ${self.api_key_env} is not set"
+                raise UsageError(what, where="model", fix=f"export {self.api_key_env}=...")
+            client.rate_limit_wait = self.rate_limit_wait
+            keys = self.cache_key == "yes" or (self.cache_key == "auto" and host in CACHE_KEY_HOSTS)
+            settings = Settings(name, self.temperature, self.thinking, extra=self.extra, caching=self.cache_key != "no")
+            adapter = ResponsesAdapter(settings, self.api_key_env, official=official, cache_key=keys)
+            options = ModelOptions(
+                self.tokenizer, self.window, self.max_tokens, key_name=self.api_key_env, options=self.model_dump()
+            )
+            return open_model(client, adapter, options)
+        except BaseException:
+            client.close()
+            raise
+
+    def open_server(self, name: str) -> OpenAIModel:
+        """A model that is asked by chat or completions."""
         client = self._client()
         client.rate_limit_wait = self.rate_limit_wait
         try:
@@ -228,36 +263,12 @@ class OpenAI(ModelProvider):
     @field_validator("api_key_env", "base_url_env", "headers_env")
     @classmethod
     def _is_variable(cls, name: str, info: ValidationInfo) -> str:
-        """Refuses a key given in place of its variable's name, before it is written anywhere."""
         if not name and info.field_name != "api_key_env":
             return name
-        looks_like_key = _KEY.match(name) or (len(name) > 16 and re.search("[a-z]", name) and re.search("[0-9]", name))
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or (name not in os.environ and looks_like_key):
-            remember(name)
-            raise UsageError(
-                f"{info.field_name} is not the name of an environment variable",
-                where=str(info.field_name),
-                fix="put the value into the environment and its name here, never the key itself",
-            )
-        return name
+        return checked_variable(name, str(info.field_name))
 
     def _key(self) -> str:
-        """The key, without the line break that files and shells leave at its end; empty where there is none."""
-        key = os.environ.get(self.api_key_env, "").strip()
-        remember(key)
-        if not (key.isascii() and key.isprintable()) or " " in key:
-            raise UsageError(
-                f"the key in ${self.api_key_env} has characters that no key has",
-                where="api_key_env",
-                fix="set it again",
-            )
-        if key and len(key) > 5 and key in unquote(f"{self.base_url} {json.dumps(self.extra)}"):
-            raise UsageError(
-                "the key is also in the model's options, which are written to disk",
-                where="model",
-                fix=f"leave it out: it is read from ${self.api_key_env}",
-            )
-        return key
+        return read_key(self.api_key_env, f"{self.base_url} {json.dumps(self.extra)}")
 
 
 def _not_a_url(text: str) -> UsageError:

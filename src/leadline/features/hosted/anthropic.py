@@ -1,0 +1,269 @@
+"""`anthropic:` Claude models by Anthropic's Messages API, and servers that speak it.
+
+    anthropic:claude-opus-4-8        anthropic:NAME?thinking=high&base_url=http://127.0.0.1:8000/v1
+
+What newer models do not allow (a prefilled answer, a temperature, a budget of thinking) is known by their number, and
+learned from the refusal where it is not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from leadline.core.errors import UsageError
+from leadline.core.records import WINDOW_FULL, Completion, Failure
+from leadline.models.messages.adapter import (
+    Body,
+    Caching,
+    Json,
+    ModelFacts,
+    Settings,
+    call_text,
+    completion,
+    no_answer,
+    refusal_in,
+)
+from leadline.models.messages.options import HostedProvider
+from leadline.models.messages.prompt import Block, Message, Prompt
+
+VERSION = "2023-06-01"
+MOST_MARKS = 4
+LEAST_BUDGET = 1024
+LEVELS = ("low", "medium", "high", "xhigh", "max")
+NO_PREFILL = (4, 6)
+NO_SAMPLING = (4, 7)
+ADAPTIVE = (4, 6)
+"""From these versions: no prefilled answer, no temperature and no budget, adaptive thinking."""
+LEAST_CACHED = {(4, 8): 1024, (5, 0): 512}
+"""The shortest beginning that is kept, of versions where it is not the usual one; from a survey of 2026."""
+LEAST_USUAL = 4096
+LEAST_OF_SONNET = 1024
+_FINISH = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length", "tool_use": "tool_calls"}
+
+
+def version_of(model: str) -> tuple[int, int] | None:
+    """The version in a model's name: `claude-opus-4-7` is (4, 7); None where there is none."""
+    found = re.search(r"claude-(?:[a-z]+-)(\d{1,2})(?:[-.](\d{1,2})(?!\d))?", model)
+    return (int(found[1]), int(found[2] or 0)) if found else None
+
+
+class AnthropicAdapter:
+    """Requests and replies of /v1/messages."""
+
+    provider = "anthropic"
+
+    def __init__(self, settings: Settings, key_name: str = "ANTHROPIC_API_KEY", *, ttl: str = "5m") -> None:
+        self.settings = settings
+        self._key_name = key_name
+        self._ttl = ttl
+        version = self._version = version_of(settings.model)
+        if settings.prefill and version is not None and version >= NO_PREFILL:
+            settings.prefill = False
+            settings.learn(f"{settings.model} takes no prefilled answer: its prefix ends the question")
+        if settings.temperature is not None and version is not None and version >= NO_SAMPLING:
+            self._no_temperature(f"{settings.model} takes no temperature")
+        self._thinking = self._thinking_fields()
+        if settings.temperature not in (None, 1.0) and "thinking" in self._thinking and settings.thinking != "off":
+            self._no_temperature("a thinking model takes no temperature")
+
+    def _no_temperature(self, why: str) -> None:
+        self.settings.temperature = None
+        self.settings.learn(f"{why}: there is no greedy decoding, so answers differ from run to run")
+
+    def _thinking_fields(self) -> Body:
+        setting, adaptive = self.settings.thinking, self._version is None or self._version >= ADAPTIVE
+        if setting is None:
+            return {}
+        if setting == "off":
+            return {"thinking": {"type": "disabled"}}
+        if setting == "on":
+            return {"thinking": {"type": "adaptive"} if adaptive else _budget(LEAST_BUDGET)}
+        if setting in LEVELS:
+            thinking = {"thinking": {"type": "adaptive"}} if adaptive else {}
+            return {**thinking, "output_config": {"effort": setting}}
+        if not setting.isdecimal():
+            fix = f"write {', '.join(LEVELS)}, on or off"
+            raise UsageError(f"thinking={setting} is no effort of this API", where="thinking", fix=fix)
+        if self._version is not None and self._version >= NO_SAMPLING:
+            what = f"{self.settings.model} takes no budget of thinking"
+            raise UsageError(what, where="thinking", fix=f"give its effort: {', '.join(LEVELS)}")
+        if int(setting) < LEAST_BUDGET:
+            fix = f"give {LEAST_BUDGET} or more, or thinking=off"
+            raise UsageError(f"a budget of {setting} tokens is below the least", where="thinking", fix=fix)
+        return {"thinking": _budget(int(setting))}
+
+    @property
+    def caching(self) -> Caching:
+        least = LEAST_OF_SONNET if "sonnet" in self.settings.model else LEAST_USUAL
+        if self._version is not None:
+            least = next((n for v, n in sorted(LEAST_CACHED.items(), reverse=True) if self._version >= v), least)
+        return Caching(least, marks=MOST_MARKS, primes=True)
+
+    @property
+    def greedy(self) -> bool:
+        return self.settings.temperature == 0
+
+    def model_path(self) -> str:
+        return f"/models/{self.settings.model}"
+
+    def read_model(self, page: Json) -> ModelFacts:
+        window = page.get("max_input_tokens")
+        return ModelFacts(window if type(window) is int else None, str(page.get("id") or ""))
+
+    # --- requests
+
+    def request_body(self, prompt: Prompt) -> tuple[str, Body]:
+        settings = self.settings
+        body = {"max_tokens": prompt.allowance, **self._asked(prompt)}
+        if settings.temperature is not None:
+            body["temperature"] = settings.temperature
+        return "/messages", {**body, **settings.extra}
+
+    def count_body(self, prompt: Prompt) -> tuple[str, Body]:
+        return "/messages/count_tokens", self._asked(prompt)
+
+    def read_count(self, page: Json) -> int | None:
+        count = page.get("input_tokens")
+        return count if type(count) is int else None
+
+    def priming_bodies(self, prompt: Prompt) -> list[tuple[str, Body]]:
+        """Growing beginnings, each with as many marks as are allowed: what one has written the next one reads."""
+        beginning = prompt.beginning
+        if beginning is None:
+            return []
+        last = beginning.messages[-1]
+        count = sum(block.shared for message in beginning.messages for block in message.blocks)
+        bodies = []
+        for end in range(count - (count - 1) // MOST_MARKS * MOST_MARKS, count + 1, MOST_MARKS):
+            blocks = last.blocks[: _place_of(last.blocks, end) + 1] if len(beginning.messages) == 1 else last.blocks
+            part = replace(beginning, messages=(*beginning.messages[:-1], replace(last, blocks=blocks)), allowance=0)
+            path, body = self.request_body(part)
+            body["messages"] = [self._message(message, marks) for message, marks in self._marked(part, MOST_MARKS)]
+            body.pop("thinking", None) if body.get("thinking", {}).get("type") == "enabled" else None
+            bodies.append((path, body))
+        return bodies
+
+    def _asked(self, prompt: Prompt) -> Body:
+        """What is counted: everything but the limits of the answer."""
+        settings = self.settings
+        body: Body = {"model": settings.model}
+        if settings.system:
+            body["system"] = settings.system
+        if prompt.tools:
+            body["tools"] = [_tool(tool) for tool in prompt.tools]
+        prompt = prompt if settings.prefill or not prompt.prefix else _with_prefix_in_question(prompt)
+        body["messages"] = [self._message(message, marks) for message, marks in self._marked(prompt, 1)]
+        if prompt.prefix and settings.prefill:
+            body["messages"].append({"role": "assistant", "content": prompt.prefix.rstrip()})
+        body |= self._thinking
+        if prompt.schema is not None and settings.schemas:
+            output = {"type": "json_schema", "schema": dict(prompt.schema)}
+            body["output_config"] = {**body.get("output_config", {}), "format": output}
+        return body
+
+    def _marked(self, prompt: Prompt, most: int) -> Iterable[tuple[Message, int]]:
+        """Each message with how many of its last shared blocks are marked: `most` in all, those of the end."""
+        left, found = most if self.settings.caching else 0, []
+        for message in reversed(prompt.messages):
+            marks = min(left, sum(block.shared for block in message.blocks))
+            left -= marks
+            found.append((message, marks))
+        return reversed(found)
+
+    def _message(self, message: Message, marks: int) -> Body:
+        content: list[Body] = []
+        unmarked = sum(block.shared for block in message.blocks) - marks
+        for block in message.blocks:
+            content.append({"type": "text", "text": block.text})
+            unmarked -= block.shared
+            if block.shared and unmarked < 0:
+                content[-1]["cache_control"] = {"type": "ephemeral", **({"ttl": "1h"} if self._ttl == "1h" else {})}
+        return {"role": "assistant" if message.role == "assistant" else "user", "content": content}
+
+    # --- replies
+
+    def read_reply(self, status: int, page: Json, *, retry_after: float | None = None) -> Completion | Failure:
+        failure = refusal_in(status, page, key_name=self._key_name, retry_after=retry_after)
+        if failure is not None:
+            too_large = status == 413 or "request_too_large" in str(page.get("error"))
+            return Failure("context_length", failure.message, status=status) if too_large else failure
+        blocks, reason = page.get("content"), str(page.get("stop_reason") or "")
+        if not isinstance(blocks, list):
+            return no_answer(page)
+        texts = [block["text"] for block in blocks if block.get("type") == "text"]
+        texts += [call_text(b.get("name"), b.get("input")) for b in blocks if b.get("type") == "tool_use"]
+        thinking = "".join(block.get("thinking") or "" for block in blocks if block.get("type") == "thinking")
+        if reason == "pause_turn":
+            return Failure("aborted", "the server paused the answer", transient=True, status=200)
+        finish = reason if reason in ("refusal", WINDOW_FULL) else _FINISH.get(reason, reason)
+        return completion(page, texts, finish, thinking, model=str(page.get("model") or ""))
+
+    def adapts_to(self, refusal: Failure) -> bool:
+        settings, said = self.settings, refusal.message.lower()
+        if refusal.why != "refused_request" or refusal.status != 400:
+            return False
+        if "prefill" in said and settings.prefill:
+            settings.prefill = False
+            return settings.learn("the model takes no prefilled answer: its prefix ends the question")
+        if re.search(r"temperature|top_p|top_k|sampling", said) and settings.temperature is not None:
+            self._no_temperature("the model takes no temperature")
+            return True
+        names_budget = "budget_tokens" in said or ("thinking" in said and "enabled" in said)
+        if names_budget and self._thinking.get("thinking", {}).get("type") == "enabled":
+            self._thinking = {**self._thinking, "thinking": {"type": "adaptive"}}
+            return settings.learn(f"the model takes no budget: thinking={settings.thinking} is sent as adaptive")
+        if re.search(r"output_config\.format|schema", said) and settings.schemas:
+            settings.schemas = False
+            return settings.learn("the model takes no schema of its answer")
+        if "cache_control" in said and settings.caching:
+            settings.caching = False
+            return settings.learn("the server takes no marks of its cache")
+        return False
+
+
+def _budget(tokens: int) -> Body:
+    return {"type": "enabled", "budget_tokens": tokens}
+
+
+def _place_of(blocks: tuple[Block, ...], number: int) -> int:
+    """The index of the shared block with this number, counted from 1."""
+    return [i for i, block in enumerate(blocks) if block.shared][number - 1]
+
+
+def _with_prefix_in_question(prompt: Prompt) -> Prompt:
+    last = prompt.messages[-1]
+    blocks = (*last.blocks[:-1], replace(last.blocks[-1], text=last.blocks[-1].text + prompt.prefix))
+    return replace(prompt, messages=(*prompt.messages[:-1], replace(last, blocks=blocks)), prefix="")
+
+
+def _tool(tool: Any) -> Body:
+    function = tool["function"]
+    return {
+        "name": function["name"],
+        "description": function.get("description", ""),
+        "input_schema": function.get("parameters") or {"type": "object", "properties": {}},
+    }
+
+
+class Anthropic(HostedProvider):
+    """Claude models, and servers that speak Anthropic's API."""
+
+    summary: ClassVar[str] = "Claude models by Anthropic's own API; the key is read from $ANTHROPIC_API_KEY"
+    official: ClassVar[str] = "https://api.anthropic.com/v1"
+    key_names: ClassVar[tuple[str, ...]] = ("ANTHROPIC_API_KEY",)
+    key_header: ClassVar[str] = "x-api-key"
+    headers: ClassVar[dict[str, str]] = {"anthropic-version": VERSION}
+
+    base_url: str = Field("https://api.anthropic.com/v1", description="URL of the API; ends in /v1")
+    prefill: bool = Field(False, description="prefill the start of the answer, which older models allow")
+    ttl: str = Field(
+        "5m", pattern="^(5m|1h)$", description="how long the cache keeps a document after its last use: 5m or 1h"
+    )
+
+    def adapter(self, settings: Settings, key_name: str) -> AnthropicAdapter:
+        return AnthropicAdapter(replace(settings, prefill=self.prefill), key_name, ttl=self.ttl)

@@ -1,0 +1,1 @@
+"""Models behind APIs that take messages in blocks, count prompts without reading them and cache what is marked."""

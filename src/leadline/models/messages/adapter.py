@@ -1,0 +1,190 @@
+"""What speaks the API of a provider: bodies of requests from prompts, outcomes from replies, what a model refuses.
+
+`request_body` and `read_reply` know nothing of connections, so that what sends many requests in one file writes the
+same bodies and reads the same replies.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import msgspec
+
+from leadline.core.records import Completion, Failure
+from leadline.models.messages.prompt import Prompt
+from leadline.models.openai.http import HttpReply
+from leadline.models.openai.replies import (
+    decode_json,
+    error_in,
+    excerpt,
+    format_error,
+    is_context_refusal,
+    parse_refusal,
+    token_counts,
+)
+
+Body = dict[str, Any]
+Json = Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class Settings:
+    """What the user asked for, in the form of all providers. What a model refuses is switched off while it is asked."""
+
+    model: str
+    temperature: float | None = 0.0
+    thinking: str | None = None
+    """`on`, `off`, a level or a number of tokens; None leaves it to the model."""
+    system: str = ""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    prefill: bool = False
+    caching: bool = True
+    schemas: bool = True
+    notes: list[str] = field(default_factory=list)
+    """What the model does not allow, and what was done about it."""
+
+    def learn(self, note: str) -> bool:
+        """Notes what was learned from a refusal, once. True: the request is worth sending again."""
+        if note not in self.notes:
+            self.notes.append(note)
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Caching:
+    """How an API keeps beginnings of prompts."""
+
+    least: int
+    """Shorter beginnings are not kept."""
+    marks: int = 0
+    """How many ends of beginnings a request may mark; 0 where they are found without marks."""
+    primes: bool = False
+    """Whether a request can fill the cache without an answer."""
+    objects: bool = False
+    """Whether a beginning is kept as an object of its own, which requests name."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What the API says about a model."""
+
+    window: int | None = None
+    name: str = ""
+    notes: tuple[str, ...] = ()
+
+
+class Adapter(Protocol):
+    """One provider's API for one model. Paths are below the base URL."""
+
+    provider: str
+    settings: Settings
+
+    @property
+    def caching(self) -> Caching: ...
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the same question gets the same answer, as far as the API promises it."""
+        ...
+
+    def model_path(self) -> str:
+        """Where the API describes the model."""
+        ...
+
+    def read_model(self, page: Json) -> ModelFacts: ...
+
+    def request_body(self, prompt: Prompt) -> tuple[str, Body]:
+        """The path and the body of a question."""
+        ...
+
+    def read_reply(self, status: int, page: Json, *, retry_after: float | None = None) -> Completion | Failure: ...
+
+    def count_body(self, prompt: Prompt) -> tuple[str, Body]:
+        """The path and the body of a request that counts the tokens of a question and costs nothing."""
+        ...
+
+    def read_count(self, page: Json) -> int | None: ...
+
+    def adapts_to(self, refusal: Failure) -> bool:
+        """Whether the request can be written in another way, after this refusal. What changed is in the notes."""
+        ...
+
+
+class ProvidesPriming(Protocol):
+    """An adapter whose API fills its cache without an answer."""
+
+    def priming_bodies(self, prompt: Prompt) -> list[tuple[str, Body]]:
+        """Requests that write every shared end of the prompt, in order."""
+        ...
+
+
+class ProvidesCacheObjects(Protocol):
+    """An adapter whose API keeps beginnings as objects."""
+
+    def object_body(self, prompt: Prompt) -> tuple[str, Body]: ...
+
+    def read_object(self, page: Json) -> tuple[str, int]:
+        """Its name, and its tokens."""
+        ...
+
+    def with_object(self, prompt: Prompt, name: str) -> tuple[str, Body]:
+        """A question that begins with the object."""
+        ...
+
+
+# --- replies
+
+
+def reply_from(status: int, page: Json, retry_after: float | None = None) -> HttpReply:
+    """A reply in the form that refusals are read in."""
+    return HttpReply(status, msgspec.json.encode(page), "application/json", retry_after)
+
+
+def refusal_in(status: int, page: Json, *, key_name: str = "", retry_after: float | None = None) -> Failure | None:
+    """The failure that a reply is by its status or its error object; None where it may hold an answer."""
+    if status != 200:
+        return parse_refusal(reply_from(status, page, retry_after), key_name)
+    error = error_in(page)
+    if error is None:
+        return None
+    if is_context_refusal(error):
+        return Failure("context_length", format_error(error), status=status)
+    return Failure("server", format_error(error), transient=True, retry_after=retry_after, status=status)
+
+
+def read_http(
+    reply: HttpReply, read: Callable[[int, Json, float | None], Completion | Failure], key_name: str = ""
+) -> Completion | Failure:
+    """The outcome of a reply that may not be JSON at all, or of another shape than documented: one sample fails."""
+    page = decode_json(reply)
+    if page is None:
+        if reply.status != 200:
+            return parse_refusal(reply, key_name)
+        return Failure("malformed", f"the reply is not JSON: {excerpt(reply.body)}", transient=True, status=200)
+    try:
+        return read(reply.status, page, reply.retry_after)
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        message = f"the reply cannot be read ({type(error).__name__}): {excerpt(reply.body)}"
+        return Failure("malformed", message, transient=True, status=reply.status)
+
+
+def no_answer(page: Json) -> Failure:
+    return Failure("empty_body", f"no answer in the reply: {excerpt(json.dumps(page).encode())}", True, status=200)
+
+
+def call_text(name: Any, arguments: Any) -> str:
+    """A call of a tool as text, as it is graded."""
+    given = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    return f'<tool_call>{{"name": {json.dumps(name)}, "arguments": {given}}}</tool_call>'
+
+
+def completion(
+    page: Json, texts: list[str], finish: str, thinking: str = "", *, model: str = "", fingerprint: str = ""
+) -> Completion:
+    """An answer with the counts of its reply."""
+    return Completion(
+        "".join(texts), finish, thinking, **token_counts(page), model=model, system_fingerprint=fingerprint
+    )

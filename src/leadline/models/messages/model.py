@@ -1,0 +1,280 @@
+"""A model behind an API that takes messages: asks, counts prompts without reading them, and keeps what questions share
+in the provider's cache.
+
+Lengths come from the API's own counts (`count_prompt`), which cost nothing; the local tokenizer only lays texts out.
+What the API said it read decides: the receipt of every record.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+
+from leadline.core.contracts import BatchUnit, ModelCard, PrefixCache, Tokenizer
+from leadline.core.errors import ServerAway, ServerError
+from leadline.core.records import Answer, Completion, Failure, Sent
+from leadline.core.seeds import digest, digest_bytes
+from leadline.core.turns import PLAIN_TURNS, Turns
+from leadline.core.types import Document, Frame, Probe, Tool
+from leadline.models.messages.adapter import Adapter, ModelFacts, read_http
+from leadline.models.messages.prompt import Block, Message, Prompt, prompt_of
+from leadline.models.openai.discovery import send_with_retries
+from leadline.models.openai.http import HttpClient, HttpReply, RequestFailed
+from leadline.models.openai.replies import decode_json, error_in, excerpt, parse_refusal, request_failure
+from leadline.text.tokenizers import ApproximateTokenizer, open_tokenizer
+
+ADAPTATIONS = 4
+"""How often one request is written again after a refusal."""
+UNLIMITED = 1 << 40
+_TURNS = Turns(
+    before="",
+    after="",
+    between=tuple((role, following, f"\n\n\u2063{following}\u2063\n\n") for role, following, _ in PLAIN_TURNS.between),
+)
+"""What stands between turns while a conversation is laid out; it is sent as messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """What the user asked for, beyond the requests themselves."""
+
+    tokenizer: str = ""
+    window: int | None = None
+    max_tokens: int | None = None
+    counts: bool = True
+    key_name: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """All options, for the fingerprint."""
+
+
+def open_model(client: HttpClient, adapter: Adapter, options: ModelOptions) -> MessagesModel:
+    """Asks the API for the model and counts a short text: what is missing is known before the first question."""
+    facts = _ask_model(client, adapter, options.key_name)
+    model = MessagesModel(client, adapter, options, facts)
+    model.check_counts()
+    client.rate_limit_wait = 0.0  # from now on the run decides
+    return model
+
+
+class MessagesModel:
+    """One hosted model. Thread-safe."""
+
+    asked_per: BatchUnit = "probe"
+
+    def __init__(self, client: HttpClient, adapter: Adapter, options: ModelOptions, facts: ModelFacts) -> None:
+        self.adapter = adapter
+        self._client = client
+        self._options = options
+        self._facts = facts
+        self._counts = options.counts
+        self._notes = list(facts.notes)
+        self.tokenizer: Tokenizer = (
+            open_tokenizer(options.tokenizer) if options.tokenizer else ApproximateTokenizer(client.base_url)
+        )
+        settings = adapter.settings
+        self.frame = Frame(
+            before="",
+            after="",
+            form="chat",
+            prefill=settings.prefill,
+            fingerprint=digest(
+                [adapter.provider, settings.model, settings.system, settings.prefill, settings.thinking]
+            ),
+            system=settings.system,
+            turns=_TURNS,
+        )
+
+    @property
+    def card(self) -> ModelCard:
+        options, settings, notes = self._options, self.adapter.settings, list(self._notes)
+        notes += settings.notes
+        if self._counts:
+            notes.append("lengths are the provider's own counts of each prompt; receipts decide")
+        else:
+            notes.append("lengths are estimates, as prompts are not counted; receipts say how long they were")
+        if not self.adapter.greedy:
+            notes.append("no greedy decoding: repeat the run with another --seed to see its noise")
+        if options.max_tokens is not None:
+            notes.append(f"up to {options.max_tokens} output tokens, beyond the length where tasks allow fewer")
+        return ModelCard(
+            name=settings.model,
+            window=options.window or self._facts.window,
+            window_origin="window= in the model's name" if options.window else "stated by the API",
+            fingerprints={
+                "tokenizer": f"{'counts of' if self._counts else 'estimate for'} {self.adapter.provider}, "
+                f"laid out by {self.tokenizer.fingerprint}",
+                "template": self.frame.fingerprint,
+                "server": self.adapter.provider,
+                "weights": digest([settings.model, self._facts.name]),
+                "decoding": digest([dict(options.options)]),
+            },
+            notes=tuple(notes),
+        )
+
+    @property
+    def address(self) -> str:
+        return self._client.base_url
+
+    @property
+    def max_tokens(self) -> int | None:
+        """Output tokens of every request, in place of the task's."""
+        return self._options.max_tokens
+
+    @property
+    def prefix_cache(self) -> PrefixCache:
+        """The provider's, which holds more than any run; beginnings below its least size are not kept."""
+        caching = self.adapter.caching
+        return PrefixCache(tokens=UNLIMITED, least=caching.least, off=not self.adapter.settings.caching)
+
+    def tool_frame(self, tools: Sequence[Tool]) -> Frame:
+        """Tools are sent beside the messages, and counted with them."""
+        return replace(self.frame, fingerprint=digest([self.frame.fingerprint, *map(dict, tools)]))
+
+    def close(self) -> None:
+        self._client.close()
+
+    # --- asking
+
+    def answer(self, document: Document, probes: Sequence[Probe]) -> list[Answer]:
+        """One request for each probe."""
+        return [self._ask(document, probe) for probe in probes]
+
+    def prompt(self, document: Document, probe: Probe) -> Prompt:
+        """A question as it is sent and counted."""
+        allowance = self._options.max_tokens or probe.question.allowance
+        least = self.adapter.caching.least
+        marked = self.adapter.settings.caching and probe.cut_tokens >= least
+        return prompt_of(document, probe, allowance, marked=marked)
+
+    def _ask(self, document: Document, probe: Probe) -> Answer:
+        began = time.perf_counter()
+        prompt = self.prompt(document, probe)
+        for _ in range(ADAPTATIONS):
+            path, body = self.adapter.request_body(prompt)
+            data = msgspec.json.encode(body)
+            outcome = self._send(path, data)
+            if not (isinstance(outcome, Failure) and self.adapter.adapts_to(outcome)):
+                break
+        return Answer(self._sent(document, probe, prompt, body, data), outcome, time.perf_counter() - began)
+
+    def _send(self, path: str, data: bytes) -> Completion | Failure:
+        try:
+            reply = self._client.post(self._client.base_url + path, data)
+        except RequestFailed as error:
+            return request_failure(error)
+        return self.outcome_of(reply)
+
+    def outcome_of(self, reply: HttpReply) -> Completion | Failure:
+        """What a reply to a question says."""
+        return read_http(
+            reply,
+            lambda status, page, wait: self.adapter.read_reply(status, page, retry_after=wait),
+            self._options.key_name,
+        )
+
+    def _sent(self, document: Document, probe: Probe, prompt: Prompt, body: Mapping[str, Any], data: bytes) -> Sent:
+        place = document.prefix_place(probe)
+        appended = place == "prefill" and not self.adapter.settings.prefill
+        return Sent(
+            form="chat",
+            prefix="appended" if appended else place,
+            characters=prompt.characters,
+            digest=digest_bytes(data),
+            decoding=_decoding(body),
+            notes=tuple(self.adapter.settings.notes),
+        )
+
+    # --- counting
+
+    def count_prompt(self, document: Document, probe: Probe) -> int | None:
+        """The tokens of a question by the API's own count; None where it has none. Raises ServerAway where it may be
+        asked later."""
+        return self._count(self.prompt(document, probe)) if self._counts else None
+
+    def check_counts(self) -> None:
+        """Counts a short text. An API without counts is noted, a refused key or model is an error."""
+        if not self._counts:
+            return
+        if self._count(Prompt((Message("user", (Block("How many tokens is this?"),)),), 16)) is None:
+            self._counts = False
+
+    def _count(self, prompt: Prompt) -> int | None:
+        for _ in range(ADAPTATIONS):
+            path, body = self.adapter.count_body(prompt)
+            url = self._client.base_url + path
+            reply = send_with_retries(self._client, "POST", url, msgspec.json.encode(body))
+            page = decode_json(reply) or {}
+            if reply.status == 200 and not error_in(page):
+                return self.adapter.read_count(page)
+            refusal = parse_refusal(reply, self._options.key_name)
+            if not self.adapter.adapts_to(refusal):
+                break
+        if reply.status in (404, 405, 501):
+            return None
+        what, where = f"the API does not count a prompt: {refusal.message}", f"POST {url}"
+        if refusal.transient:
+            raise ServerAway(what, where=where, rate_limited=refusal.why == "rate_limited")
+        fix = _advice(refusal, self._options.key_name) or "write count=no to go by estimates and receipts"
+        raise ServerError(what, where=where, fix=fix)
+
+
+def _decoding(body: Mapping[str, Any]) -> dict[str, float | int | str | bool | None]:
+    """The fields of a request that are no text."""
+    texts = ("messages", "contents", "input", "system", "instructions", "systemInstruction", "model")
+    kept: dict[str, float | int | str | bool | None] = {}
+    for name, value in body.items():
+        if name in texts:
+            continue
+        plain = isinstance(value, (int, float, str, bool)) or value is None
+        kept[name] = len(value) if name == "tools" else value if plain else msgspec.json.encode(value).decode()
+    return kept
+
+
+def _ask_model(client: HttpClient, adapter: Adapter, key_name: str) -> ModelFacts:
+    """What the API says of the model; nothing where it has no such page. Raises where key or model are refused."""
+    url = client.base_url + adapter.model_path()
+    reply = send_with_retries(client, "GET", url)
+    page = decode_json(reply)
+    if reply.status == 200:
+        return adapter.read_model(page or {})
+    refusal = adapter.read_reply(reply.status, page or {"error": {"message": excerpt(reply.body)}})
+    assert isinstance(refusal, Failure)
+    named = error_in(page or {}) is not None
+    if (reply.status == 404 and not named) or reply.status in (405, 501):
+        return ModelFacts(notes=("the API says nothing about this model: give its window as window=",))
+    model = adapter.settings.model
+    if reply.status == 404:
+        what = f"the API has no model {model!r} for this key: {refusal.message}"
+        raise ServerError(what, where=f"GET {url}", fix=_named_models(client, url))
+    what = f"the API refuses the model {model!r}: {refusal.message}"
+    if refusal.transient:
+        raise ServerAway(what, where=f"GET {url}", rate_limited=refusal.why == "rate_limited")
+    raise ServerError(what, where=f"GET {url}", fix=_advice(refusal, key_name))
+
+
+def _advice(refusal: Failure, key_name: str) -> str:
+    if refusal.status == 401 or ("(the key is read from" in refusal.message and refusal.status == 400):
+        return f"put a valid key into ${key_name}"
+    if refusal.status == 403:
+        return f"ask for access to the model, or use a key that has it in ${key_name}"
+    return ""
+
+
+MOST_NAMED = 12
+
+
+def _named_models(client: HttpClient, url: str) -> str:
+    """The models that the key can use, for the fix."""
+    reply = send_with_retries(client, "GET", url.rpartition("/")[0])
+    page = decode_json(reply) or {}
+    entries = page.get("data") or page.get("models") or []
+    names = [
+        str(entry.get("id") or entry.get("name") or "").removeprefix("models/")
+        for entry in entries
+        if isinstance(entry, dict)
+    ]
+    return f"it has {', '.join(names[:MOST_NAMED])}" if names else "correct the name of the model"

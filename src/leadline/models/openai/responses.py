@@ -1,0 +1,176 @@
+"""OpenAI's Responses API: `openai:NAME?api=responses`, of OpenAI or of a server that speaks it.
+
+Nothing may rewrite the context: `truncation` is disabled, so that a prompt too long is refused, and nothing is stored.
+Models from GPT-5.6 on keep what is marked, others what they like; a server that refuses the marks is sent none.
+"""
+
+from __future__ import annotations
+
+import re
+
+from leadline.core.errors import UsageError
+from leadline.core.records import WINDOW_FULL, Completion, Failure
+from leadline.models.messages.adapter import (
+    Body,
+    Caching,
+    Json,
+    ModelFacts,
+    Settings,
+    call_text,
+    completion,
+    no_answer,
+    refusal_in,
+)
+from leadline.models.messages.prompt import Message, Prompt
+
+MOST_MARKS = 4
+LEAST_CACHED = 1024
+LEAST_OUTPUT = 16
+"""OpenAI refuses fewer output tokens."""
+MARKED_FROM = (5, 6)
+EFFORTS = ("minimal", "low", "medium", "high", "xhigh")
+_REASONS = {"max_output_tokens": "length", "max_tokens": "length"}
+
+
+class ResponsesAdapter:
+    """Requests and replies of /v1/responses."""
+
+    provider = "openai"
+
+    def __init__(self, settings: Settings, key_name: str, *, official: bool, cache_key: bool) -> None:
+        self.settings = settings
+        self._key_name = key_name
+        self._official = official
+        self._cache_key = cache_key
+        number = re.search(r"gpt-(\d+)(?:\.(\d+))?", settings.model)
+        version = (int(number[1]), int(number[2] or 0)) if number else (0, 0)
+        self._marks = settings.caching and official and version >= MARKED_FROM
+        if settings.thinking is not None and settings.thinking not in ("on", "off", *EFFORTS):
+            fix = f"give an effort: {', '.join(EFFORTS)}, or thinking=off"
+            raise UsageError(f"thinking={settings.thinking}: this API takes no budget", where="thinking", fix=fix)
+
+    @property
+    def caching(self) -> Caching:
+        return Caching(LEAST_CACHED, marks=MOST_MARKS if self._marks else 0)
+
+    @property
+    def greedy(self) -> bool:
+        return self.settings.temperature == 0
+
+    def model_path(self) -> str:
+        return f"/models/{self.settings.model}"
+
+    def read_model(self, page: Json) -> ModelFacts:
+        window = page.get("max_model_len")
+        return ModelFacts(window if type(window) is int else None, str(page.get("id") or ""))
+
+    # --- requests
+
+    def request_body(self, prompt: Prompt) -> tuple[str, Body]:
+        settings = self.settings
+        body = self._asked(prompt)
+        body["max_output_tokens"] = max(prompt.allowance, LEAST_OUTPUT) if self._official else prompt.allowance
+        body["store"] = False
+        if settings.temperature is not None:
+            body["temperature"] = settings.temperature
+        if self._cache_key and settings.caching and prompt.key:
+            body["prompt_cache_key"] = prompt.key
+        if self._marks:
+            body["prompt_cache_options"] = {"mode": "explicit", "ttl": "30m"}
+        return "/responses", {**body, **settings.extra}
+
+    def count_body(self, prompt: Prompt) -> tuple[str, Body]:
+        return "/responses/input_tokens", self._asked(prompt)
+
+    def read_count(self, page: Json) -> int | None:
+        count = page.get("input_tokens")
+        return count if type(count) is int else None
+
+    def _asked(self, prompt: Prompt) -> Body:
+        settings = self.settings
+        body: Body = {"model": settings.model, "truncation": "disabled"}
+        if settings.system:
+            body["instructions"] = settings.system
+        left, turns = MOST_MARKS if self._marks else 0, []
+        for message in reversed(prompt.messages):
+            turn, left = self._turn(message, left)
+            turns.append(turn)
+        body["input"] = turns[::-1]
+        if prompt.tools:
+            body["tools"] = [{"type": "function", **dict(tool["function"])} for tool in prompt.tools]  # type: ignore[call-overload]
+        if settings.thinking not in (None, "on"):
+            body["reasoning"] = {"effort": "none" if settings.thinking == "off" else settings.thinking}
+        if prompt.schema is not None and settings.schemas:
+            form = {"type": "json_schema", "name": "answer", "schema": dict(prompt.schema), "strict": True}
+            body["text"] = {"format": form}
+        return body
+
+    def _turn(self, message: Message, left: int) -> tuple[Body, int]:
+        """A turn with marks on up to `left` of its last shared blocks, and how many are left after it."""
+        kind, content = "output_text" if message.role == "assistant" else "input_text", []
+        for block in reversed(message.blocks):
+            part: Body = {"type": kind, "text": block.text}
+            if block.shared and left and kind == "input_text":
+                part["prompt_cache_breakpoint"] = {"mode": "explicit"}
+                left -= 1
+            content.append(part)
+        return {"role": "assistant" if kind == "output_text" else "user", "content": content[::-1]}, left
+
+    # --- replies
+
+    def read_reply(self, status: int, page: Json, *, retry_after: float | None = None) -> Completion | Failure:
+        failure = refusal_in(status, page, key_name=self._key_name, retry_after=retry_after)
+        if failure is not None:
+            return failure
+        state, items = str(page.get("status") or ""), page.get("output")
+        reason = str((page.get("incomplete_details") or {}).get("reason") or "")
+        if reason == "content_filter":
+            return Failure("filtered", "a filter of the provider removed the answer: content_filter", True, status=200)
+        if state in ("failed", "cancelled", "queued", "in_progress"):
+            return Failure("aborted", f"the server ended the answer: {state}", transient=True, status=200)
+        if not isinstance(items, list):
+            return no_answer(page)
+        parts = [part for item in items if item.get("type") == "message" for part in item.get("content") or []]
+        texts = [part["text"] for part in parts if part.get("type") == "output_text"]
+        refusals = [part["refusal"] for part in parts if part.get("type") == "refusal"]
+        calls = [
+            call_text(i.get("name"), i.get("arguments") or "{}") for i in items if i.get("type") == "function_call"
+        ]
+        if not texts and not refusals and not calls and state != "incomplete":
+            return no_answer(page)
+        finish = _REASONS.get(reason, WINDOW_FULL if "context" in reason else reason) or (
+            "refusal" if refusals else "stop"
+        )
+        answer = [*(texts or refusals), *calls]
+        return completion(page, answer, finish, _thinking(items), model=str(page.get("model") or ""))
+
+    def adapts_to(self, refusal: Failure) -> bool:
+        settings, said = self.settings, refusal.message
+        if refusal.why != "refused_request" or refusal.status not in (400, 422):
+            return False
+        if "prompt_cache_key" in said and self._cache_key:
+            self._cache_key = False
+            return True
+        if re.search("prompt_cache_(breakpoint|options)", said) and self._marks:
+            self._marks = False
+            return settings.learn("the model takes no marks of its cache: it keeps what it likes")
+        if "temperature" in said and settings.temperature is not None:
+            settings.temperature = None
+            return settings.learn(
+                "the model takes no temperature: there is no greedy decoding, answers differ from run to run"
+            )
+        if re.search(r"text\.format|json_schema|schema", said) and settings.schemas:
+            settings.schemas = False
+            return settings.learn("the model takes no schema of its answer")
+        return False
+
+
+def _thinking(items: list[Json]) -> str:
+    """Reasoning, as far as the reply shows it."""
+    parts = [
+        part
+        for item in items
+        if item.get("type") == "reasoning"
+        for part in item.get("content") or item.get("summary") or []
+    ]
+    return "".join(part["text"] for part in parts if isinstance(part.get("text"), str))
