@@ -260,7 +260,7 @@ def test_prompts_are_written_in_rulers_layout_and_can_be_run(say: Say, tmp_path:
         "build",
         "--tokenizer",
         "whitespace",
-        "--format",
+        "--as",
         "ruler",
         "-o",
         "root",
@@ -291,7 +291,7 @@ def test_prompts_are_written_in_rulers_layout_and_can_be_run(say: Say, tmp_path:
 
 def test_the_position_of_an_answer_is_that_of_the_first_one_asked_for(say: Say, tmp_path: Path) -> None:
     """RULER's niah.py: the tokens of the input before the first place of outputs[0], which may come after others."""
-    made = ("--tokenizer", "bytes", "--format", "ruler", "-o", "root", "--lengths", "4k", "--samples", "4")
+    made = ("--tokenizer", "bytes", "--as", "ruler", "-o", "root", "--lengths", "4k", "--samples", "4")
     assert say("build", "niah_multiquery", *made, "--set", "placement=anywhere").code == 0
     rows = lines(tmp_path / "root/4096/niah_multiquery/validation.jsonl")
     for row in rows:
@@ -300,7 +300,7 @@ def test_the_position_of_an_answer_is_that_of_the_first_one_asked_for(say: Say, 
 
 
 def test_invented_questions_are_written_under_names_that_rulers_predictor_takes(say: Say, tmp_path: Path) -> None:
-    made = ("--tokenizer", "whitespace", "--format", "ruler", "-o", "root", "--lengths", "2k", "--samples", "1")
+    made = ("--tokenizer", "whitespace", "--as", "ruler", "-o", "root", "--lengths", "2k", "--samples", "1")
     said = say("build", "qa_fiction_1", *made, "--depths", "1")
     assert said.code == 0
     assert (tmp_path / "root/2048/qa_1/validation.jsonl").is_file()
@@ -325,10 +325,8 @@ def test_prompts_and_predictions_of_other_programs_keep_what_they_say(say: Say, 
 def test_a_chat_template_counts_only_on_request(say: Say, tmp_path: Path) -> None:
     assert "chat template" in say("build", "passkey", "-o", "x.jsonl", "--tokenizer", "bytes", "--chat").err
     assert "either --tokenizer" in say("build", "passkey", "-o", "x.jsonl").err
-    assert (
-        "is not one of 'jsonl', 'ruler'"
-        in say("build", "passkey", "-o", "x", "--tokenizer", "bytes", "--format", "rulers").err
-    )
+    unknown = say("build", "passkey", "-o", "x", "--tokenizer", "bytes", "--as", "rulers")
+    assert "did you mean 'ruler'" in unknown.err.lower()
     assert not (tmp_path / "x.jsonl").exists()
 
 

@@ -20,7 +20,7 @@ import contextlib, importlib, io, json, pkgutil, sys
 from pathlib import Path
 
 folder, feature = Path(sys.argv[1]), sys.argv[2]
-HEAVY = ("torch", "transformers", "ray", "mlflow", "wandb", "tensorboardX")
+HEAVY = ("torch", "transformers", "ray", "mlflow", "wandb", "tensorboardX", "inspect_ai", "lm_eval", "datasets")
 
 
 class Absent:

@@ -12,7 +12,7 @@ from tokenizers.processors import TemplateProcessing
 from leadline.cli.main import run_command
 from leadline.core.errors import StoreError
 from leadline.core.spec import make_spec
-from leadline.run.export_prompts import write_prompts
+from leadline.run.export_prompts import JSONL, write_prompts
 from leadline.run.plan import open_model
 from leadline.text.fitting import Fitter
 
@@ -49,5 +49,5 @@ def test_prompts_that_cannot_be_put_in_their_place_are_an_error_and_leave_nothin
     output = tmp_path / "prompts.jsonl"
     output.mkdir()
     with pytest.raises(StoreError, match="cannot write the prompts: Is a directory"):
-        write_prompts(spec, Fitter(model.tokenizer, model.frame), output, "jsonl")
+        write_prompts(spec, Fitter(model.tokenizer, model.frame), output, JSONL)
     assert list(tmp_path.rglob("*")) == [output]

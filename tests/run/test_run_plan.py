@@ -13,7 +13,7 @@ from leadline.core.records import Completion, Failure
 from leadline.core.spec import Spec, make_spec
 from leadline.run import documents
 from leadline.run import plan as planning
-from leadline.run.export_prompts import write_prompts
+from leadline.run.export_prompts import JSONL, write_prompts
 from leadline.run.identity import folder_name
 from leadline.run.measure import measure, plan
 from leadline.store.runs import RECORDS
@@ -66,7 +66,7 @@ def test_a_length_whose_document_cannot_fit_into_memory_is_refused_before_it_is_
     monkeypatch.setattr(Fitter, "fit", lambda *_: pytest.fail("a document was built"))
     absurd = spec(model=f"sim:perfect?tokenizer={tokenizer}", lengths="1k,2000m")
     fitter = Fitter(open_tokenizer(tokenizer), completion_frame())
-    for refused in (lambda: plan(absurd), lambda: write_prompts(absurd, fitter, tmp_path / "prompts.jsonl", "jsonl")):
+    for refused in (lambda: plan(absurd), lambda: write_prompts(absurd, fitter, tmp_path / "prompts.jsonl", JSONL)):
         with pytest.raises(LengthError, match=r"2,097,152,000 tokens needs at least .* and 1\.0 GiB are free") as error:
             refused()
         assert error.value.fix == f"leave out lengths above {fits}"

@@ -253,7 +253,7 @@ class CallWriter:
             "--tokenizer",
             tokenizer,
             *self.maybe("--chat"),
-            *self.maybe("--format", "ruler"),
+            *self.maybe("--as", "ruler"),
             *self.options()[:6],
         ]
 

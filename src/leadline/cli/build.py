@@ -13,6 +13,7 @@ from leadline.console import options
 from leadline.console.options import RunOptions, spec_of
 from leadline.console.output import echo, print_json, say, warn
 from leadline.core import registry
+from leadline.core.contracts import PromptFormat
 from leadline.core.errors import UsageError
 from leadline.core.files import expand_path
 from leadline.core.format import format_count
@@ -24,13 +25,18 @@ from leadline.text.tokenizers import FileTokenizer, open_tokenizer
 
 DEFAULT_LENGTHS = "1k,2k,4k,8k"
 LENGTHS_HELP = f"Prompt lengths in tokens, such as 4k,8k,16k; 4k is 4096. [default: {DEFAULT_LENGTHS}]"
+FORMAT_HELP = (
+    "jsonl: a line for each prompt; ruler: ROOT/LENGTH/TASK/validation.jsonl; lm-eval: a folder for its --include_path."
+)
 LINE_SECONDS = 10.0
 """Between two progress lines."""
 
 
 def build(
     what: Annotated[str, typer.Argument(metavar="SUITE|TASK|SPEC.toml", help="What to write prompts of.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="A .jsonl file, or a folder with --format ruler.")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="A .jsonl file, or a folder with --as ruler and --as lm-eval.")
+    ],
     tokenizer: Annotated[
         str | None, typer.Option(help="Tokenizer that counts the lengths: a model folder, a tokenizer.json, or bytes.")
     ] = None,
@@ -38,9 +44,7 @@ def build(
     model: Annotated[
         str | None, typer.Option(help="Count with this model's tokenizer and chat template instead.")
     ] = None,
-    format: Annotated[
-        Literal["jsonl", "ruler"], typer.Option(help="ruler writes ROOT/LENGTH/TASK/validation.jsonl.")
-    ] = "jsonl",
+    format: Annotated[str, typer.Option("--as", metavar="FORMAT", help=FORMAT_HELP)] = "jsonl",
     split: Annotated[
         Literal["test", "train"], typer.Option(help="train uses seeds and words that test never uses.")
     ] = "test",
@@ -59,12 +63,13 @@ def build(
         depths=depths, samples=samples, reading=reading, seed=seed, templates=templates,
     )  # fmt: skip
     spec = _without_auto(spec_of(flags))
-    if format == "jsonl" and (not output.name or output.is_dir()):
+    form: PromptFormat = registry.find("prompt_formats", format)
+    if not form.is_folder and (not output.name or output.is_dir()):
         raise UsageError("the prompts need a file", where=f"-o {output}", fix="give a name like prompts.jsonl")
     started = time.monotonic()
     fitter, close = _open_fitter(tokenizer, model, chat)
     try:
-        written = write_prompts(spec, fitter, output, format, progress=_progress())
+        written = write_prompts(spec, fitter, output, form, progress=_progress())
     finally:
         close()
     seconds = time.monotonic() - started

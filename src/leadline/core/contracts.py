@@ -392,6 +392,31 @@ class ModelProvider(Options):
         return self.open(name)
 
 
+class PromptFormat(Protocol):
+    """A way to write prompts and their answers to files, for `leadline build --as`."""
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether it writes files in a folder; else one file."""
+        ...
+
+    def notes(self, tasks: Mapping[str, Task]) -> Sequence[str]:
+        """What the user should know about these tasks, by title. Raises for those it cannot hold."""
+        ...
+
+    def path(self, output: Path, cell: Cell) -> Path:
+        """The file that the prompt of a cell goes to."""
+        ...
+
+    def line(self, document: Document, probe: Probe, task: Task, tokenizer: Tokenizer, index: int) -> bytes:
+        """One prompt, with its answers, as the line `index` of its file."""
+        ...
+
+    def beside(self, lines: Mapping[Path, Sequence[Probe]]) -> Mapping[str, str]:
+        """The texts of further files in the folder, by name, once all lines are written: the probes of each file."""
+        ...
+
+
 class Scorer(Protocol):
     """A pure function from a question and its answer to a score."""
 

@@ -25,7 +25,7 @@ from leadline.core.types import Question
 OptionsT = TypeVar("OptionsT", bound=Options)
 PluginKind = Literal[
     "tasks", "models", "scorers", "sources", "suites", "trackers", "report_sections", "pages", "model_checks",
-    "after_run",
+    "after_run", "prompt_formats",
 ]  # fmt: skip
 
 
@@ -45,7 +45,7 @@ def find(kind: PluginKind, name: str) -> Any:
         return _from_file(file, name.rpartition(":")[2])
     point = _points(kind).get(name)
     if point is None:
-        raise UnknownName(kind.removesuffix("s"), name, names(kind))
+        raise UnknownName(kind.removesuffix("s").replace("_", " "), name, names(kind))
     return point.load()
 
 

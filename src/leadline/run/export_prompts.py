@@ -1,5 +1,7 @@
 """Prompts and answers as files: documents are built as for a run and written instead of asked.
 
+The formats come through the door `leadline.prompt_formats`. Two are here:
+
 jsonl   one file, one line per prompt with everything known about it
 ruler   ROOT/LENGTH/TASK/validation.jsonl with RULER's fields, for programs that read its files
 """
@@ -7,21 +9,20 @@ ruler   ROOT/LENGTH/TASK/validation.jsonl with RULER's fields, for programs that
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any
 
 import msgspec
 
 from leadline.core import registry
-from leadline.core.contracts import Task, Tokenizer
+from leadline.core.contracts import PromptFormat, Task, Tokenizer
 from leadline.core.errors import StoreError, UsageError
 from leadline.core.seeds import digest
 from leadline.core.spec import Spec
-from leadline.core.types import Document, Probe
+from leadline.core.types import Cell, Document, Probe
 from leadline.run.documents import check_memory, count_cells, planned_documents
 from leadline.store.files import replace_file
 from leadline.store.manifest import session
@@ -29,7 +30,6 @@ from leadline.store.ruler_files import RULER_TASKS, Sample, encode_sample
 from leadline.store.runs import slug
 from leadline.text.fitting import Fitter
 
-Form = Literal["jsonl", "ruler"]
 ABOUT = "about.json"
 RULER_NAMES = {"qa_fiction_1": "qa_1", "qa_fiction_2": "qa_2"}
 """RULER's predictor refuses tasks that are not in its own list."""
@@ -50,7 +50,7 @@ def write_prompts(
     spec: Spec,
     fitter: Fitter,
     output: Path,
-    form: Form,
+    form: PromptFormat,
     *,
     progress: Callable[[int, int], None] = lambda n, all: None,
 ) -> WrittenPrompts:
@@ -61,18 +61,79 @@ def write_prompts(
         if task.request == "logprobs":
             raise UsageError(f"{title} asks for log-probabilities: it has no prompts", where="build")
     check_memory(spec, tasks, fitter.tokenizer)
-    notes = _ruler_notes(tasks) if form == "ruler" else ()
+    notes = tuple(form.notes(tasks))
     total, done = count_cells(spec, tasks), 0
     with _Files(output, form) as files:
         for planned in planned_documents(spec, tasks):
             document = planned.document(spec.seed, fitter)
             for probe in document.probes:
-                files.add(document, probe, planned.task, fitter)
+                files.add(document, probe, planned.task, fitter.tokenizer)
                 done += 1
                 progress(done, total)
-    about = output / ABOUT if form == "ruler" else output.with_name(f"{output.name}.{ABOUT}")
+    about = output / ABOUT if form.is_folder else output.with_name(f"{output.name}.{ABOUT}")
     replace_file(about, msgspec.json.format(msgspec.json.encode(_about(spec, tasks, fitter)), indent=2) + b"\n")
-    return WrittenPrompts(files.finished, done, notes)
+    beside = {output / name: text for name, text in form.beside(files.probes).items()}
+    for path, text in beside.items():
+        replace_file(path, text.encode())
+    return WrittenPrompts((*files.finished, *beside), done, notes)
+
+
+def _about(spec: Spec, tasks: Mapping[str, Task], fitter: Fitter) -> dict[str, Any]:
+    """Where the prompts came from: enough to write them again."""
+    return {
+        "spec": {k: v for k, v in spec.identity().items() if k != "model"},
+        "tasks": {
+            title: {"version": task.version, "split": task.split, "written_as": ruler_name(title)}
+            for title, task in tasks.items()
+        },
+        "sources": {source.name: source.digest for task in tasks.values() for source in task.sources()},
+        "tokenizer": fitter.tokenizer.fingerprint,
+        "frame": fitter.frame.fingerprint,
+        "session": msgspec.to_builtins(session()),
+    }
+
+
+# --- formats
+
+
+class JsonLines:
+    """One file, one line per prompt with everything known about it."""
+
+    is_folder = False
+
+    def notes(self, tasks: Mapping[str, Task]) -> Sequence[str]:
+        return ()
+
+    def path(self, output: Path, cell: Cell) -> Path:
+        return output
+
+    def line(self, document: Document, probe: Probe, task: Task, tokenizer: Tokenizer, index: int) -> bytes:
+        return plain_line(document, probe, task)
+
+    def beside(self, lines: Mapping[Path, Sequence[Probe]]) -> Mapping[str, str]:
+        return {}
+
+
+class RulerFiles:
+    """ROOT/LENGTH/TASK/validation.jsonl with RULER's fields."""
+
+    is_folder = True
+
+    def notes(self, tasks: Mapping[str, Task]) -> Sequence[str]:
+        return _ruler_notes(tasks)
+
+    def path(self, output: Path, cell: Cell) -> Path:
+        return output / str(cell.length) / slug(ruler_name(cell.task)) / "validation.jsonl"
+
+    def line(self, document: Document, probe: Probe, task: Task, tokenizer: Tokenizer, index: int) -> bytes:
+        return ruler_line(document, probe, tokenizer, index)
+
+    def beside(self, lines: Mapping[Path, Sequence[Probe]]) -> Mapping[str, str]:
+        return {}
+
+
+JSONL = JsonLines()
+RULER = RulerFiles()
 
 
 def _ruler_notes(tasks: Mapping[str, Task]) -> tuple[str, ...]:
@@ -91,21 +152,6 @@ def _ruler_notes(tasks: Mapping[str, Task]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _about(spec: Spec, tasks: Mapping[str, Task], fitter: Fitter) -> dict[str, Any]:
-    """Where the prompts came from: enough to write them again."""
-    return {
-        "spec": {k: v for k, v in spec.identity().items() if k != "model"},
-        "tasks": {
-            title: {"version": task.version, "split": task.split, "written_as": ruler_name(title)}
-            for title, task in tasks.items()
-        },
-        "sources": {source.name: source.digest for task in tasks.values() for source in task.sources()},
-        "tokenizer": fitter.tokenizer.fingerprint,
-        "frame": fitter.frame.fingerprint,
-        "session": msgspec.to_builtins(session()),
-    }
-
-
 # --- lines
 
 
@@ -121,7 +167,7 @@ def plain_line(document: Document, probe: Probe, task: Task) -> bytes:
         "depth": cell.depth,
         "sample": cell.sample,
         "split": task.split,
-        "prompt": _prompt(document, probe),
+        "prompt": user_prompt(document, probe),
         **({"messages": _messages(document, probe)} if document.conversation else {}),
         "answer_prefix": prefix,
         "targets": probe.question.targets,
@@ -134,12 +180,12 @@ def plain_line(document: Document, probe: Probe, task: Task) -> bytes:
             for f in document.planted(probe)
         ],
         "labels": dict(probe.question.labels),
-        "digest": digest([_prompt(document, probe), prefix]),
+        "digest": digest([user_prompt(document, probe), prefix]),
     }
     return msgspec.json.encode(values) + b"\n"
 
 
-def _prompt(document: Document, probe: Probe) -> str:
+def user_prompt(document: Document, probe: Probe) -> str:
     """The user turn; of a conversation without a chat template all turns, and the opening of the model's own."""
     opens_answer = document.conversation and document.frame.form == "completion"
     return document.user_text(probe) + (document.frame.after if opens_answer else "")
@@ -149,10 +195,10 @@ def _messages(document: Document, probe: Probe) -> list[dict[str, str]]:
     return [{"role": turn.role, "content": turn.text} for turn in document.turns(probe)]
 
 
-def ruler_line(document: Document, probe: Probe, fitter: Fitter, index: int) -> bytes:
+def ruler_line(document: Document, probe: Probe, tokenizer: Tokenizer, index: int) -> bytes:
     """The same with RULER's fields: input + answer_prefix is the prompt, length counts the answer's tokens too."""
-    frame, tokenizer = document.frame, fitter.tokenizer
-    length, text = probe.prompt_tokens + probe.question.allowance, _prompt(document, probe)
+    frame = document.frame
+    length, text = probe.prompt_tokens + probe.question.allowance, user_prompt(document, probe)
     outside = (frame.before,) if text.endswith(frame.after) else (frame.before, frame.after)
     around = sum(len(tokenizer.encode(part)) for part in outside if part) + frame.extra_tokens
     sample = Sample(
@@ -179,22 +225,20 @@ def _position(text: str, probe: Probe, tokenizer: Tokenizer) -> int | None:
 class _Files:
     """Open files by path, written under temporary names and renamed when all went well."""
 
-    def __init__(self, output: Path, form: Form) -> None:
+    def __init__(self, output: Path, form: PromptFormat) -> None:
         self._output = output
         self._form = form
         self._stack = ExitStack()
         self._open: dict[Path, tuple[IO[bytes], Path]] = {}
-        self._counts: Counter[Path] = Counter()
+        self.probes: dict[Path, list[Probe]] = {}
+        """Those of each file, in the order of its lines."""
         self.finished: tuple[Path, ...] = ()
 
-    def add(self, document: Document, probe: Probe, task: Task, fitter: Fitter) -> None:
-        if self._form == "jsonl":
-            path, line = self._output, plain_line(document, probe, task)
-        else:
-            folder = self._output / str(probe.cell.length) / slug(ruler_name(probe.cell.task))
-            path = folder / "validation.jsonl"
-            line = ruler_line(document, probe, fitter, self._counts[path])
-        self._counts[path] += 1
+    def add(self, document: Document, probe: Probe, task: Task, tokenizer: Tokenizer) -> None:
+        path = self._form.path(self._output, probe.cell)
+        written = self.probes.setdefault(path, [])
+        line = self._form.line(document, probe, task, tokenizer, len(written))
+        written.append(probe)
         with _refusing(path):
             self._file(path).write(line)
 

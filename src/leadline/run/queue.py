@@ -96,11 +96,8 @@ class Queue:
         After a failed build, documents built before it are handed out first, then its error is raised.
         """
         while not self._closed:
-            if self._ready:
-                return self._started(self._ready.popleft())
-            if self._documents and self._limit.admits(*_cache_use(self._documents[0])):
-                self._limit.opened(*_cache_use(self._documents[0]))
-                return self._started(self._documents.popleft())
+            if (work := self._startable()) is not None:
+                return work
             if not self._documents and not self._all_built and not self._building:
                 self._build_some()
             elif self._documents or self._building or self._awaited:
@@ -109,6 +106,25 @@ class Queue:
                 raise self._error
             else:
                 return None
+        return None
+
+    def take_now(self) -> Work | None:
+        """The next piece of work that may start now, built if need be; None if there is none, or work in flight has to
+        be answered first. For one thread that must not wait."""
+        work = self._startable()
+        while work is None and not (self._documents or self._all_built or self._closed):
+            self._build_some()
+            work = self._startable()
+        if work is None and self._error is not None:
+            raise self._error
+        return work
+
+    def _startable(self) -> Work | None:
+        if self._ready:
+            return self._started(self._ready.popleft())
+        if self._documents and self._limit.admits(*_cache_use(self._documents[0])):
+            self._limit.opened(*_cache_use(self._documents[0]))
+            return self._started(self._documents.popleft())
         return None
 
     def _started(self, work: Work) -> Work:

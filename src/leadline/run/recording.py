@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -67,6 +67,15 @@ def graded_part(completion: Completion, allowance: int) -> Completion:
     return msgspec.structs.replace(completion, text=completion.text[:most])
 
 
+class Grade(NamedTuple):
+    """What grading makes of an answer. A failure, and a prompt that was not read as sent, have no scores."""
+
+    scores: dict[str, Score]
+    failure_class: FailureClass
+    detail: str
+    other_value: str
+
+
 class Recorder:
     """Makes the records of one run. Looks up each scorer once."""
 
@@ -80,16 +89,12 @@ class Recorder:
         probe, answer = asked.probe, asked.answer
         outcome = _without_secrets(answer.outcome)
         receipt = receipt_for(probe.prompt_tokens, outcome, cacheable)
-        graded = graded_part(outcome, probe.question.allowance) if isinstance(outcome, Completion) else outcome
-        # What the classes need of the document's text is on the record, so that it can be graded again without it.
         read = document.text[document.body_start_characters : probe.cut_characters]
-        text = graded.text if isinstance(graded, Completion) else ""
-        other_value = value_of_another_line(probe.question, text, read) if text else ""
-        scores, failure_class, detail = self._grade(probe.question, graded, receipt, other_value, probe.cell.key)
+        grade = self.grade(probe.question, outcome, receipt, read, probe.cell.key)
         sent = answer.sent
         if probe.notes:
             sent = msgspec.structs.replace(sent, notes=(*sent.notes, *probe.notes))
-        if graded is not outcome:
+        if isinstance(outcome, Completion) and graded_part(outcome, probe.question.allowance) is not outcome:
             sent = msgspec.structs.replace(sent, notes=(*sent.notes, CUT_NOTE))
         return Record(
             cell=probe.cell,
@@ -106,16 +111,24 @@ class Recorder:
             sent=sent,
             outcome=outcome,
             receipt=receipt,
-            scores=scores,
-            failure_class=failure_class,
-            detail=detail,
-            other_value=other_value,
+            scores=grade.scores,
+            failure_class=grade.failure_class,
+            detail=grade.detail,
+            other_value=grade.other_value,
             prompt_digest=document.prompt_digest(probe),
             preparation_seconds=document.preparation_seconds,
             attempts=asked.attempts,
             started=asked.started,
             seconds=answer.seconds,
         )
+
+    def grade(self, question: Question, outcome: Outcome, receipt: Receipt, read: str, where: str) -> Grade:
+        """Of an answer to a question about the text `read`."""
+        graded = graded_part(outcome, question.allowance) if isinstance(outcome, Completion) else outcome
+        # What the classes need of the document's text is on the record, so that it can be graded again without it.
+        text = graded.text if isinstance(graded, Completion) else ""
+        other_value = value_of_another_line(question, text, read) if text else ""
+        return Grade(*self._grade(question, graded, receipt, other_value, where), other_value)
 
     def append(self, record: Record, writer: RunWriter) -> Record:
         """Writes the record; a failure in the place of an answer that could not be read back. Returns what is there."""
@@ -127,6 +140,7 @@ class Recorder:
         return record
 
     def _malformed(self, record: Record, why: str) -> Record:
+        """A failure in the place of an answer that could not be read back from a file, such as a wrong type."""
         failure = Failure("malformed", f"the model's answer cannot be recorded: {why}")
         return msgspec.structs.replace(
             record,

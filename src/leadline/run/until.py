@@ -8,7 +8,7 @@ run ends on the samples of an uninterrupted one, whatever it had recorded when i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -113,32 +113,54 @@ def _refuse_other_questions(base: Path, made: Plan) -> None:
         )
 
 
+class Rounds:
+    """The rounds of a rule: what it wants asked next, from the answers to what it wanted before and no others."""
+
+    def __init__(self, look: Look, plan: Plan) -> None:
+        self._look = look
+        self._plan = plan
+        self._asked: dict[str, None] = {}
+        self._wanted: list[str] = []
+        """What the last round asked."""
+        self.step: SamplingStep
+
+    def next(self, recorded: Mapping[str, Record]) -> frozenset[str] | None:
+        """The keys of cells to ask now; None when the rule is done, or no sample of the last round got an answer."""
+        if self._wanted and all(key not in recorded or recorded[key].failed for key in self._wanted):
+            self.step = replace(self.step, outcome="undecided", next=(), unanswered=True)
+            return None
+        seen = (recorded[key] for key in self._asked if key in recorded)
+        self.step = self._look(observations(_counted(self._plan, seen)))
+        if self.step.done:
+            return None
+        cells = (*self.step.next, *_companion_cells(self._plan, self.step.next))
+        self._wanted = [cell.key for cell in cells]
+        missing = frozenset(
+            k for k in self._wanted if k not in self._asked and (k not in recorded or recorded[k].failed)
+        )
+        self._asked.update(dict.fromkeys(self._wanted))
+        return missing
+
+
 def _ask_in_rounds(
     look: Look, made: Plan, writer: RunWriter, execute: Callable[..., None], listen: Listener
 ) -> tuple[SamplingStep, Literal["", "time", "budget"]]:
     """Looks and asks until the rule is done, until no sample of a round gets an answer, or until time or budget is used
     up: the last step, and which of the two."""
-    recorded = _by_key(writer.folder)
-    asked: dict[str, None] = {}
+    rounds, recorded = Rounds(look, made), _by_key(writer.folder)
     first = True
-    while not (step := look(observations(_counted(made, (recorded[key] for key in asked if key in recorded))))).done:
-        wanted = [cell.key for cell in (*step.next, *_companion_cells(made, step.next))]
-        missing = frozenset(k for k in wanted if k not in asked and (k not in recorded or recorded[k].failed))
+    while (missing := rounds.next(recorded)) is not None:
         if missing:
-            listen(RuleChecked(format_step(step), len(missing)))
+            listen(RuleChecked(format_step(rounds.step), len(missing)))
             heard = listen if first else without_started(listen)
             try:
                 execute(made, writer, listen=heard, only=missing)
             except (TimeReached, BudgetReached) as reached:
-                return replace(step, outcome="undecided", next=()), (
-                    "time" if isinstance(reached, TimeReached) else "budget"
-                )
+                used_up: Literal["time", "budget"] = "time" if isinstance(reached, TimeReached) else "budget"
+                return replace(rounds.step, outcome="undecided", next=()), used_up
             first = False
             recorded = _by_key(writer.folder)
-        asked.update(dict.fromkeys(wanted))
-        if all(key not in recorded or recorded[key].failed for key in wanted):
-            return replace(step, outcome="undecided", next=(), unanswered=True), ""
-    return step, ""
+    return rounds.step, ""
 
 
 def _counted(made: Plan, records: Iterable[Record]) -> Iterator[Record]:

@@ -244,7 +244,7 @@ def _completion(
     if not thinking:
         thinking, content = split_thinking(content, opened=opened)
     facts = _with_thinking(facts, thinking, content)
-    return Completion(_without_echo(content, prefix), finish, thinking, **facts)
+    return Completion(without_echo(content, prefix), finish, thinking, **facts)
 
 
 def _with_thinking(facts: dict[str, Any], thinking: str, content: str) -> dict[str, Any]:
@@ -277,7 +277,7 @@ def _parts(content: Any) -> tuple[str | None, str]:
     return ("".join(text) if text else None), "".join(thought)
 
 
-def _without_echo(text: str, prefix: str) -> str:
+def without_echo(text: str, prefix: str) -> str:
     """Some servers (llama.cpp of 2026) repeat the given prefix at the start of a continued message."""
     for echoed in (prefix, prefix.rstrip()):
         if echoed and text.startswith(echoed):
