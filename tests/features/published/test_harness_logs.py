@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
+from leadline.core.types import Question
+from leadline.features.published.grade import grade_logs
 from leadline.features.published.harness_logs import find_harness_logs, harness_log
+from leadline.store.logged_questions import FIELD, encode_question
 from support.commands import Say
 
 
@@ -97,3 +100,27 @@ def test_scores_are_written_back_to_inspect_alone(say: Say, tmp_path: Path) -> N
     said = say("score", str(log), "--write-back", "scores.jsonl")
     assert said.code != 0
     assert "name .eval files" in said.err
+
+
+def test_a_question_that_leadline_wrote_is_graded_by_its_own_scorers(tmp_path: Path) -> None:
+    """RULER's rule would take the repeated beginning of the answer, and find nothing of a walk in a graph."""
+    own = Question("Which?", targets=("ab12", "cd34"), scorers=("graphwalks", "graphwalks.strict"))
+    doc = {"task": "graphwalks", FIELD: encode_question(own), "gen_prefix": "Answer:"}
+    path = _write(
+        tmp_path / "samples_leadline_graphwalks_4k_2026-08-21T10-11-12.345678.jsonl",
+        _line(0, "Answer: Final Answer: [ab12, cd34]", ["ab12", "cd34"], max_length=4096, **doc),
+        _line(1, "Answer: Final Answer: [ab12]", ["ab12", "cd34"], max_length=4096, **doc),
+    )
+    (graded,) = grade_logs(find_harness_logs([path]))
+    assert (graded.task, graded.length, graded.metric) == ("graphwalks", 4096, "graphwalks")
+    assert graded.score == pytest.approx(100 * (1 + 2 / 3) / 2, abs=0.01), "F1 of the two sets"
+
+
+def test_a_question_of_another_version_is_named(say: Say, tmp_path: Path) -> None:
+    doc = {FIELD: '{"text": "Which?", "targets": 7}'}
+    path = _write(tmp_path / "samples_leadline_niah_4k.jsonl", _line(0, "A", ["A"], **doc))
+    said = say("score", str(path))
+    assert said.code == 66, said.err
+    assert "not a question of this version of Leadline" in said.err
+    assert f"{path}:1" in said.err
+    assert "build the prompts again" in said.err

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from leadline.core import registry
 from leadline.core.errors import UnknownName
 from leadline.core.records import Completion, Score
 from leadline.core.types import Match, Question
@@ -69,6 +70,8 @@ def grade_logs(logs: Iterable[HarnessLog]) -> list[GradedTask]:
 
 def headline_score(answer: LoggedAnswer) -> Score:
     """The score that a run would show for this answer."""
+    if answer.question.scorers:
+        return registry.scorer(answer.question.scorers[0]).score(answer.question, Completion(answer.text))
     return (MATCH_ALL if answer.question.match == "all" else MATCH_ANY).score(answer.question, Completion(answer.text))
 
 
@@ -82,12 +85,14 @@ def _graded_answers(
     task: str, length: int | None, questions: Sequence[Question], texts: Sequence[str], names: Sequence[str]
 ) -> GradedTask:
     answers = [Completion(text) for text in texts]
-    published = [RULER_V1.score(p, a).value for p, a in zip(questions, answers, strict=True)]
-    strict = [RULER_STRICT.score(p, a).value for p, a in zip(questions, answers, strict=True)]
+    own = questions[0].scorers  # of a question that Leadline wrote, the headline first and the strictest last
+    first, last = (registry.scorer(own[0]), registry.scorer(own[-1])) if own else (RULER_V1, RULER_STRICT)
+    published = [first.score(p, a).value for p, a in zip(questions, answers, strict=True)]
+    strict = [last.score(p, a).value for p, a in zip(questions, answers, strict=True)]
     return GradedTask(
         task=task,
         length=length,
-        metric="string_match_part" if questions[0].match == "any" else "string_match_all",
+        metric=own[0] if own else "string_match_part" if questions[0].match == "any" else "string_match_all",
         score=round(sum(published) / len(published) * 100, 2),
         nulls=sum(not post_process(text) for text in texts),
         published=mean_interval(published, names),

@@ -18,6 +18,8 @@ import msgspec
 
 from leadline.core.errors import MissingExtra, SourceError, UsageError
 from leadline.core.types import Match, Question
+from leadline.models.openai.replies import without_echo
+from leadline.store.logged_questions import FIELD, logged_question
 from leadline.store.ruler_files import RulerFamily, family_of_task, split_question
 
 LM_EVAL_NOTE = (
@@ -108,12 +110,12 @@ def _lm_eval_log(path: Path) -> HarnessLog:
     task = matched["task"] if matched else path.stem
     by_length: dict[int | None, dict[int, LoggedAnswer]] = {}
     for where, line in _lines(path):
+        task = str(line.doc["task"]) if FIELD in line.doc and "task" in line.doc else task
         length = line.doc.get("max_length")
         answers = by_length.setdefault(length if isinstance(length, int) else None, {})
         if line.doc_id not in answers:  # one line for each filter: the raw answer is the same in all
-            answers[line.doc_id] = LoggedAnswer(
-                line.doc_id, _lm_eval_question(task, line, where), _response(line, where)
-            )
+            text = without_echo(_response(line, where), _own_prefix(line.doc))
+            answers[line.doc_id] = LoggedAnswer(line.doc_id, _lm_eval_question(task, line, where), text)
     tasks = [LoggedTask(_without_length(task, n), n, list(a.values())) for n, a in sorted(by_length.items(), key=str)]
     return HarnessLog(path, "lm-eval", tasks, (LM_EVAL_NOTE,))
 
@@ -140,12 +142,19 @@ def _response(line: _Line, where: str) -> str:
 
 
 def _lm_eval_question(task: str, line: _Line, where: str) -> Question:
+    if (own := logged_question(line.doc, where)) is not None:
+        return own
     targets = line.doc.get("outputs", line.target)
     targets = [targets] if isinstance(targets, str | int | float) else targets
     if not isinstance(targets, list) or not targets:
         raise SourceError("this sample has no reference answers", where=where, fix="name a log of a generating task")
     prompt = line.doc.get("input") or line.doc.get("question") or ""
     return _question(task, tuple(map(str, targets)), str(prompt))
+
+
+def _own_prefix(fields: dict[str, Any]) -> str:
+    """The begun answer of a prompt that Leadline wrote, which some servers repeat."""
+    return str(fields.get("answer_prefix") or fields.get("gen_prefix") or "") if FIELD in fields else ""
 
 
 def _without_length(task: str, length: int | None) -> str:
@@ -193,9 +202,10 @@ def _inspect_log(path: Path) -> HarnessLog:
 def _inspect_answer(task: str, sample: Any, metadata: dict[str, Any]) -> LoggedAnswer:
     targets = (sample.target,) if isinstance(sample.target, str) else tuple(sample.target)
     prompt = sample.input if isinstance(sample.input, str) else (sample.input[-1].text if sample.input else "")
-    question = _question(task, targets, prompt, metadata.get("match"))
+    question = logged_question(metadata, str(sample.id)) or _question(task, targets, prompt, metadata.get("match"))
     stopped = sample.output.choices[0].stop_reason in ("max_tokens", "model_length")
-    return LoggedAnswer(sample.id, question, sample.output.completion, sample.epoch, stopped)
+    text = without_echo(sample.output.completion, _own_prefix(metadata))
+    return LoggedAnswer(sample.id, question, text, sample.epoch, stopped)
 
 
 # --- what grades an answer
