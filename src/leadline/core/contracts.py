@@ -283,6 +283,15 @@ class LogprobModel(Protocol):
 
 
 @runtime_checkable
+class CountsPrompts(Protocol):
+    """A model whose provider counts prompts without answering them, as its tokenizer is not known here."""
+
+    def count_prompt(self, document: Document, probe: Probe) -> int | None:
+        """The tokens of a question; None where it is not counted. Raises ServerAway where it may be asked later."""
+        ...
+
+
+@runtime_checkable
 class DeclaresTools(Protocol):
     """A model whose chat template declares tools."""
 

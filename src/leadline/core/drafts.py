@@ -118,6 +118,8 @@ class DraftQuestion(Question, frozen=True, kw_only=True):
     """Whether the allowance stays as it is where the answer has more tokens, as in a published protocol."""
     question_before_document: str = ""
     """The question itself, where it comes before the document and `text` only asks for the answer."""
+    correction: int = 0
+    """Tokens that its prompt has by the provider's count beyond those in the tokenizer that lays it out."""
 
     def resolve(self, document_text: str) -> Question:
         """The question with what is counted in the document text that it is about."""

@@ -23,6 +23,7 @@ import numpy as np
 from leadline.core import registry
 from leadline.core.batches import Batches, batches_of
 from leadline.core.contracts import (
+    CountsPrompts,
     DeclaresTools,
     HasPrefixCache,
     LogprobModel,
@@ -60,6 +61,7 @@ from leadline.run.stopping import Stop
 from leadline.store.manifest import Manifest
 from leadline.store.prices import batch_tariff, tariff_of
 from leadline.text.fitting import Fitter
+from leadline.text.fitting.counted import Counting
 
 # --- `auto` in a spec: lengths that fit the model, and the reading mode that costs least on it ---
 #
@@ -321,6 +323,8 @@ def _make_fitter(spec: Spec, tasks: Mapping[str, Task], model: Model) -> Fitter:
     fitter = Fitter(model.tokenizer, model.frame, plain, raw_frame)
     if isinstance(model, DeclaresTools):
         fitter.declare_tools = model.tool_frame
+    if isinstance(model, CountsPrompts):
+        fitter.counting = Counting(model.count_prompt, model.tokenizer)
     fitter.share_text(spec.depths)
     return fitter
 

@@ -266,6 +266,7 @@ def make_probe(
         suffix_ids=suffix_ids,
         prompt_tokens=prompt_tokens,
         body_tokens=body_tokens,
+        correction=question.correction,
     )
 
 

@@ -35,6 +35,7 @@ from leadline.text.corpora import Corpus, CorpusTokens
 from leadline.text.fillers import ShuffledFiller, Stretch
 from leadline.text.fitting.assembly import common_start, make_probe, prompt_suffix
 from leadline.text.fitting.bank import CountedBank, count_bank
+from leadline.text.fitting.counted import Counting
 from leadline.text.fitting.joints import ContextTokenizer
 from leadline.text.fitting.search import search_document
 
@@ -69,6 +70,8 @@ class Fitter:
         """By length: tokens for the thinking of a model, beyond the allowance of its answer."""
         self.declare_tools: Callable[[Sequence[Tool]], Frame] | None = None
         """How the model declares tools; None if it has no way."""
+        self.counting: Counting | None = None
+        """The provider's counts of prompts, where its tokenizer is not known here."""
         self._tool_frames: dict[str, Frame] = {}
         self._context = ContextTokenizer(tokenizer)
         self._banks: dict[str, CountedBank] = {}
@@ -79,6 +82,9 @@ class Fitter:
         """The draft as a document of its exact length. A draft without filler is used verbatim."""
         if draft.tools and self.frame.form == "completion":  # without a template they are part of the text
             draft = replace(draft, head=tools_as_text(draft.tools) + draft.head, tools=())
+        return self._with_tools(draft) if self.counting is None else self.counting.fit(draft, self._with_tools)
+
+    def _with_tools(self, draft: Draft) -> Document:
         document = self._fit(draft)
         return replace(document, tools=draft.tools) if draft.tools else document
 
@@ -252,7 +258,7 @@ def _verbatim_probe(draft: Draft, question: DraftQuestion, tokenizer: Tokenizer,
     cut = min(common_start(ids, prompt), len(prompt) - 1)
     return make_probe(
         question, text, tail, prompt[cut:], cut=cut, cut_characters=len(text), body=len(frame.before),
-        prompt_tokens=len(prompt) + frame.extra_tokens, body_tokens=max(len(ids) - start, 0),
+        prompt_tokens=len(prompt) + frame.extra_tokens + question.correction, body_tokens=max(len(ids) - start, 0),
     )  # fmt: skip
 
 

@@ -144,7 +144,7 @@ class DocumentSearch:
 
     def _ask(self, question: DraftQuestion) -> _Ask:
         user_suffix, closing = prompt_suffix(question, self.frame)
-        prompt = question.cell.length - question.allowance - self.frame.extra_tokens
+        prompt = question.cell.length - question.allowance - self.frame.extra_tokens - question.correction
         encode, ending = self.counted.context.encode, self.counted.bank.ending
         if not self.draft.shared_end or not ending:
             return _Ask(question, user_suffix, closing, prompt, prompt - len(encode(closing)))
@@ -414,7 +414,8 @@ class DocumentSearch:
         return make_probe(
             ask.question, text, ask.user_suffix, settled.suffix_ids[shared:], cut=settled.tokens_before + shared,
             cut_characters=settled.characters, body=len(self.opening),
-            prompt_tokens=ask.prompt_tokens + self.frame.extra_tokens, body_tokens=ask.cut - body_start,
+            prompt_tokens=ask.prompt_tokens + self.frame.extra_tokens + ask.question.correction,
+            body_tokens=ask.cut - body_start,
         )  # fmt: skip
 
 

@@ -1,0 +1,239 @@
+"""Documents of an exact length for a model whose tokenizer is not public, by its provider's counts of whole prompts.
+
+A local tokenizer lays a document out; its length in that tokenizer follows from the share that earlier documents had,
+and is meant to fall some tokens short of what is asked. The provider counts the prompt, which may be laid out again,
+and dots before the question, of a token each, fill what is missing. At most MOST_COUNTS counts are made for a
+question; most documents take two or three. What is then still off is on the record, and the model's receipt decides.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+import msgspec
+import numpy as np
+
+from leadline.core.contracts import Tokenizer
+from leadline.core.drafts import Draft
+from leadline.core.types import Cell, Document, Planted, Probe
+
+Count = Callable[[Document, Probe], int | None]
+"""The provider's count of a question; None where it gives none."""
+LayOut = Callable[[Draft], Document]
+MOST_COUNTS = 5
+"""Of one question."""
+AIM = 3
+AIM_OF_MANY = 6
+"""Tokens by which a text is meant to be short, of a document with one question, and with several of different sizes;
+more where earlier documents fell further from what was expected, as lists do whose entries are drawn anew."""
+FEWEST_DOTS, MOST_DOTS = 20, 160
+"""The dots that may fill a document are five times its aim, within these."""
+DOTS = (" .", " ,", " a", " -", ".")
+"""One of them is a token in every tokenizer we know. Which one is found with the first document of a model, by at most
+as many counts more."""
+TRIED_DOTS = 16
+FIRST_SHARE = 1.25
+"""The provider's tokens for each of the local tokenizer's, before anything was counted."""
+WEIGHT = 0.3
+"""Of the last document in the share that is expected of the next one."""
+
+
+@dataclass
+class Counting:
+    """The counts of one model, and what they have shown. Used by many threads."""
+
+    count: Count
+    tokenizer: Tokenizer
+    shares: dict[tuple[str, int], float] = field(default_factory=dict)
+    """By task and length, the provider's tokens for each of the local tokenizer's."""
+    misses: dict[str, float] = field(default_factory=dict)
+    """By task, by how many tokens a second layout missed what was expected of it."""
+    dots: str = ""
+    """Those that are used; empty before the first document."""
+    counts: list[int] = field(default_factory=list)
+    """Counts that each document took."""
+    off: list[int] = field(default_factory=list)
+    """Tokens by which each question was still off at the end."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def expected_share(self, task: str, length: int) -> float:
+        known = self.shares.get((task, length))
+        if known is not None:
+            return known
+        near = sorted(self.shares, key=lambda key: (key[0] != task, abs(key[1] - length)))
+        return self.shares[near[0]] if near else FIRST_SHARE
+
+    def learn(self, task: str, length: int, share: float) -> None:
+        with self._lock:
+            before = self.shares.get((task, length))
+            self.shares[task, length] = share if before is None else (1 - WEIGHT) * before + WEIGHT * share
+
+    def aim(self, task: str, questions: int) -> int:
+        return max(AIM if questions == 1 else AIM_OF_MANY, min(MOST_DOTS // 5, round(1.5 * self.misses.get(task, 0.0))))
+
+    def missed(self, task: str, tokens: int) -> None:
+        with self._lock:
+            before = self.misses.get(task)
+            self.misses[task] = tokens if before is None else (1 - WEIGHT) * before + WEIGHT * tokens
+
+    def fit(self, draft: Draft, lay_out: LayOut) -> Document:
+        """The draft as a document whose prompts have the asked length by the provider's count."""
+        fit = _CountedFit(self, draft, lay_out)
+        document = fit.verbatim() if draft.filler is None else fit.fitted()
+        with self._lock:
+            self.counts.append(fit.counts)
+            self.off += fit.off
+        return document
+
+
+class _CountedFit:
+    """One document. `corrections` are, by cell, tokens of the prompt beyond those in the local tokenizer."""
+
+    def __init__(self, counting: Counting, draft: Draft, lay_out: LayOut) -> None:
+        self.counting = counting
+        self.draft = draft
+        self.lay_out = lay_out
+        self.counts = 0
+        self.off: list[int] = []
+        self.corrections: dict[Cell, int] = {}
+        self.most_dots = FEWEST_DOTS
+
+    def _laid_out(self) -> Document:
+        questions = tuple(
+            msgspec.structs.replace(q, correction=self.corrections.get(q.cell, 0)) for q in self.draft.questions
+        )
+        return self.lay_out(replace(self.draft, questions=questions))
+
+    def _off(self, document: Document, probe: Probe) -> int | None:
+        """Tokens that a question has beyond those it is to have; None where it cannot be counted."""
+        if probe.not_asked is not None and self.draft.filler is not None:
+            return None
+        self.counts += 1
+        tokens = self.counting.count(document, probe)
+        return None if tokens is None else tokens - probe.prompt_tokens
+
+    # --- texts that are sent as they are
+
+    def verbatim(self) -> Document:
+        """Counted, and cut or refused by that count where the draft has a limit."""
+        for _ in range(MOST_COUNTS):
+            document = self._laid_out()
+            found = {probe.cell: self._off(document, probe) for probe in document.probes}
+            off = {cell: tokens for cell, tokens in found.items() if tokens}
+            if not off:
+                break
+            for cell, tokens in off.items():
+                self.corrections[cell] = self.corrections.get(cell, 0) + tokens
+            if self.draft.on_overflow == "send":
+                document = self._laid_out()  # the same text, with the count that is now known
+                break
+        return document
+
+    # --- documents
+
+    def fitted(self) -> Document:
+        task = self.draft.questions[0].cell.task_family
+        aim = self.counting.aim(task, len(self.draft.questions))
+        self.most_dots = max(FEWEST_DOTS, 5 * aim)
+        self._expect(aim)
+        known: dict[Cell, int | None] = {}
+        for attempt in range(MOST_COUNTS - 1):
+            document = self._laid_out()
+            known = {probe.cell: self._off(document, probe) for probe in _one_of_each_length(document).values()}
+            self._learn(document, known)
+            for off in known.values() if attempt else ():
+                self.counting.missed(task, abs((off or -aim) + aim))
+            last = attempt == MOST_COUNTS - 2
+            if last or all(off is None or -self.most_dots <= off <= 0 for off in known.values()):
+                break
+            self._correct(document, known, aim)
+        probes = tuple(self._settled(document, probe, known) for probe in document.probes)
+        return _in_counted_tokens(replace(document, probes=probes))
+
+    def _expect(self, aim: int) -> None:
+        for question in self.draft.questions:
+            target = question.cell.length - question.allowance
+            share = self.counting.expected_share(question.cell.task_family, question.cell.length)
+            self.corrections[question.cell] = target - round((target - aim) / share)
+
+    def _learn(self, document: Document, known: Mapping[Cell, int | None]) -> None:
+        for probe in document.probes:
+            off = known.get(probe.cell)
+            if off is not None:
+                laid_out = max(1, probe.prompt_tokens - probe.correction)
+                share = (probe.prompt_tokens + off) / laid_out
+                self.counting.learn(probe.cell.task_family, probe.cell.length, share)
+
+    def _correct(self, document: Document, known: Mapping[Cell, int | None], aim: int) -> None:
+        """The next layout of every length with so many tokens less, in the local tokenizer's."""
+        for probe in _one_of_each_length(document).values():
+            off = known[probe.cell]
+            if off is None:
+                continue
+            share = (probe.prompt_tokens + off) / max(1, probe.prompt_tokens - probe.correction)
+            less = round((off + aim) / share)
+            for cell in self.corrections:
+                if cell.length == probe.cell.length:
+                    self.corrections[cell] += less
+
+    def _settled(self, document: Document, probe: Probe, known: Mapping[Cell, int | None]) -> Probe:
+        """The question with as many dots before it as it lacks tokens."""
+        if probe.not_asked is not None:
+            return probe
+        counts = MOST_COUNTS - (self.counts if len(document.probes) == 1 else 1)
+        off = known[probe.cell] if probe.cell in known else self._off(document, probe)
+        if off:
+            self._choose_dots(document, probe, off)
+        dots, best = 0, (off, probe)
+        while off and counts > 0 and 0 <= dots - off <= self.most_dots:
+            dots, counts = dots - off, counts - 1
+            padded = self._with_dots(probe, dots)
+            off = self._off(document, padded)
+            if off is not None and abs(off) < abs(best[0] or 0):
+                best = (off, padded)
+        return self._noted(*best)
+
+    def _choose_dots(self, document: Document, probe: Probe, off: int) -> None:
+        """Once for a model: the first of DOTS that are a token each."""
+        counting = self.counting
+        for dots in DOTS if not counting.dots else ():
+            counting.dots = dots
+            tokens = counting.count(document, self._with_dots(probe, TRIED_DOTS))
+            if tokens is not None and abs(tokens - probe.prompt_tokens - off - TRIED_DOTS) <= 1:
+                return
+
+    def _with_dots(self, probe: Probe, count: int) -> Probe:
+        text = self.counting.dots * count
+        ids = np.concatenate([self.counting.tokenizer.encode(text), probe.suffix_ids]).astype(np.int32)
+        correction = probe.prompt_tokens - probe.cut - len(ids)
+        return replace(probe, user_suffix=text + probe.user_suffix, suffix_ids=ids, correction=correction)
+
+    def _noted(self, off: int | None, probe: Probe) -> Probe:
+        if off is None:
+            note = "its length is an estimate: the prompt could not be counted"
+            return replace(probe, notes=(*probe.notes, note))
+        self.off.append(off)
+        if not off:
+            return probe
+        note = f"by the provider's count {abs(off)} tokens {'longer' if off > 0 else 'shorter'} than asked"
+        tokens, correction = probe.prompt_tokens + off, probe.correction + off
+        return replace(probe, prompt_tokens=tokens, correction=correction, notes=(*probe.notes, note))
+
+
+def _one_of_each_length(document: Document) -> dict[int, Probe]:
+    return {probe.cell.length: probe for probe in document.probes}
+
+
+def _in_counted_tokens(document: Document) -> Document:
+    """With the places of facts in the provider's tokens, as far as the whole says what they are."""
+    longest = max(document.probes, key=lambda probe: probe.cut)
+    share = longest.prompt_tokens / max(1, longest.prompt_tokens - longest.correction)
+    facts = tuple(_scaled(fact, share) for fact in document.facts)
+    probes = tuple(replace(p, body_tokens=round(p.body_tokens * share)) for p in document.probes)
+    return replace(document, facts=facts, probes=probes)
+
+
+def _scaled(fact: Planted, share: float) -> Planted:
+    return replace(fact, start=round(fact.start * share), end=round(fact.end * share))
