@@ -184,6 +184,33 @@ def test_finished_runs_are_compared_and_a_run_gives_the_other_side_its_spec(say:
     assert json.loads(both.out)["outcome"] == "kept"
 
 
+def test_sides_with_other_texts_are_refused_with_the_reason_or_compared_if_asked(say: Say, tmp_path: Path) -> None:
+    words = ("certify", MODEL, f"{MODEL}&tokenizer=bytes", "--task", "niah", "--lengths", "2k", "--depths", "2",
+             "--samples", "2", "--no-repeat", "--no-logprobs", "--out", str(tmp_path))  # fmt: skip
+    refused = say(*words)
+    assert refused.code == 64
+    assert "the sides cannot be sent the same prompts: tokenizer differs (whitespace / bytes)" in refused.err
+    assert "--anyway" in refused.err
+    asked = (tmp_path / "base" / "records.jsonl").exists()
+    assert not asked, "the reason comes before anything is asked"
+    compared = say(*words, "--anyway")
+    assert compared.code in (0, 2), compared.err
+    assert "text of 4 of 4 paired prompts differs" in compared.err + compared.out
+    after_base = say(*words, "--one-at-a-time")
+    assert after_base.code == 64, "the records of the base have the texts"
+
+
+def test_a_side_that_answers_nothing_is_an_error_and_no_loss(say: Say, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def silent(prompt):\n    raise RuntimeError('no memory left')\n")
+    grid = ("--task", "niah", "--lengths", "1k", "--depths", "1", "--samples", "2", "--no-repeat", "--no-logprobs")
+    silent = f"{tmp_path}/mine.py:silent"
+    found = say("certify", "sim:perfect", silent, *grid, "--out", str(tmp_path / "c"))
+    assert found.code not in (0, 1, 2)
+    assert "the candidate answered none of its prompts" in found.err
+    assert "no memory left" in found.err
+    assert "fix:" in found.err
+
+
 @pytest.mark.parametrize(("words", "said"), [
     ((MODEL,), "two sides are needed"),
     ((MODEL, MODEL, "--detect", "lots"), "is not a margin"),

@@ -99,6 +99,13 @@ def certify(
             "--logprobs/--no-logprobs", help="Compare log-probabilities and speed on four prompts of every length."
         ),
     ] = True,
+    anyway: Annotated[
+        bool,
+        typer.Option(
+            "--anyway",
+            help="Also where tokenizers or templates differ: the same questions in other texts.",
+        ),
+    ] = False,
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="Folder for both runs, the page and the logs of servers.")
     ] = Path("runs/certify"),
@@ -151,6 +158,7 @@ def certify(
             one_at_a_time=one_at_a_time,
             repeat=repeat,
             logprobs=logprobs,
+            anyway=anyway,
         )
     servers = [
         (f"{role} server", command)

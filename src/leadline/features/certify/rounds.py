@@ -16,7 +16,8 @@ from pathlib import Path
 from leadline.console.serving import blaming
 from leadline.core import registry
 from leadline.core.contracts import MarginModel
-from leadline.core.errors import UsageError
+from leadline.core.errors import NotMeasured, UsageError
+from leadline.core.records import Failure
 from leadline.core.spec import Spec, make_spec
 from leadline.core.types import Cell
 from leadline.features.certify.decide import (
@@ -39,10 +40,10 @@ from leadline.features.certify.drift import (
     read_drift,
     times_of,
 )
-from leadline.results.comparability import comparability, pair_runs
+from leadline.results.comparability import IN_THE_TEXT, comparability, pair_runs
 from leadline.results.run import Run, load_run
 from leadline.results.totals import refuse_unmeasured
-from leadline.run.documents import cells_of
+from leadline.run.documents import cells_of, planned_documents
 from leadline.run.engine import execute
 from leadline.run.events import Listener, ignore
 from leadline.run.plan import Plan, check_disk_space, prepare
@@ -120,10 +121,11 @@ def certify_sides(
     one_at_a_time: bool = False,
     repeat: bool = True,
     logprobs: bool = True,
+    anyway: bool = False,
 ) -> Certification:
     """Measures what is missing and decides. With `one_at_a_time` the base is measured whole before the candidate.
-    `listening` opens a display of progress for each round of a side. `repeat` asks some prompts twice, `logprobs`
-    compares log-probabilities and times of some."""
+    With `anyway` the sides may be sent other texts. `listening` opens a display of progress for each round of a side.
+    `repeat` asks some prompts twice, `logprobs` compares log-probabilities and times of some."""
     after = partial(_after_answers, base_folder=base.folder, listening=listening, say=say, repeat=repeat,
                     logprobs=logprobs)  # fmt: skip
     with ExitStack() as stack:
@@ -134,7 +136,8 @@ def certify_sides(
         else:
             again = []
             sides = [(side, stack.enter_context(_opened(side))) for side in (base, candidate)]
-        _refuse_other_prompts(base, candidate, [plan for _, plan in sides if plan is not None])
+        if not anyway:
+            _refuse_other_prompts(base, candidate, [plan for _, plan in sides if plan is not None])
         measured = [(side, plan) for side, plan in sides if plan is not None]
         samples = max((plan.spec.samples for _, plan in measured), default=0) or _samples_of(candidate.folder)
         steps = looks(samples) if measured else (samples,)
@@ -145,6 +148,7 @@ def certify_sides(
             pairs, obstacles = pair_runs(*runs)
             for side, run in zip((base, candidate), runs, strict=True):
                 refuse_unmeasured(side.folder, run.totals)
+                _refuse_silent(side)
             decision = decide(_first_samples(pairs, upto), margin, alpha_at(number, len(steps)))
             say(f"{upto} samples a cell: {decision.outcome}")
             if decision.outcome != "undecided":
@@ -292,21 +296,60 @@ def _samples_of(folder: Path) -> int:
     return int(data.sample.max(initial=0)) + 1
 
 
+def _refuse_silent(side: Side) -> None:
+    """A side without a single answer has lost nothing: it was not measured."""
+    failure = None
+    for record in read_records(side.folder):
+        if not record.failed:
+            return
+        failure = failure or record.outcome
+    said = f": {failure.why}: {failure.message}" if isinstance(failure, Failure) else ""
+    raise NotMeasured(
+        f"the {side.role} answered none of its prompts{said}"[:600],
+        where=side.name,
+        fix="repair its server or settings and run the same command again: what failed is asked again",
+    )
+
+
 def _refuse_other_prompts(base: Side, candidate: Side, plans: Sequence[Plan]) -> None:
-    """Before anything is asked: sides that cannot be sent the same prompts."""
-    known = {plan.spec.model: plan.manifest for plan in plans}
-
-    def manifest(side: Side) -> Manifest:
-        if side.spec is not None and side.spec.model in known:
-            return known[side.spec.model]
-        return read_manifest(side.folder)
-
-    sides = [manifest(side) for side in (base, candidate)]
-    obstacles = comparability(sides[0].compared(), sides[1].compared())
+    """Before anything is asked: sides that cannot be sent the same prompts. Engines name tokenizers and templates in
+    different ways, so the texts of the shortest prompts decide about those."""
+    known = {plan.spec.model: plan for plan in plans}
+    sides: list[tuple[Manifest, dict[str, str]]] = []
+    for side in (base, candidate):
+        plan = known.get(side.spec.model) if side.spec is not None else None
+        if plan is not None:
+            sides.append((plan.manifest, _texts_of_shortest(plan)))
+        else:
+            digests = {record.cell.key: record.prompt_digest for record in read_records(side.folder)}
+            sides.append((read_manifest(side.folder), digests))
+    (old, old_texts), (new, new_texts) = sides
+    obstacles = comparability(old.compared(), new.compared())
     refused = [str(obstacle) for obstacle in obstacles if obstacle.severity == "refuse"]
+    others = [key for key, text in old_texts.items() if text and new_texts.get(key, text) not in ("", text)]
+    if others:
+        reasons = [str(obstacle) for obstacle in obstacles if obstacle.what in IN_THE_TEXT]
+        refused += reasons or [f"the text of {others[0]} differs: the chat templates do"]
     if refused:
         raise UsageError(
             "the sides cannot be sent the same prompts: " + "; ".join(refused),
             where="leadline certify",
-            fix="give both the same tokenizer and template (tokenizer=FOLDER, template=FILE), tasks and lengths",
+            fix="give both the same tokenizer and template (tokenizer=FOLDER, template=FILE), tasks and lengths; or "
+            "--anyway: the same questions in other texts",
         )
+
+
+def _texts_of_shortest(plan: Plan) -> dict[str, str]:
+    """Digests of the prompts of each task's first shortest document, by cell."""
+    digests: dict[str, str] = {}
+    shortest = min((cell.length for cell in _cells(plan) if cell.length), default=0)
+    seen: set[str] = set()
+    for planned in planned_documents(plan.spec, plan.tasks):
+        cell = planned.cells[0]
+        if cell.length == shortest and cell.task not in seen:
+            seen.add(cell.task)
+            document = planned.document_or_failures(plan.spec.seed, plan.fitter)
+            digests |= {
+                probe.cell.key: document.prompt_digest(probe) for probe in document.probes if not probe.not_asked
+            }
+    return digests
