@@ -99,6 +99,9 @@ class HostedFake:
         self.asked.append(body)
         return self.planted.pop(0)() if self.planted else None
 
+    def refused(self, message: str) -> Refused:
+        return Refused(400, "invalid_request_error", message)
+
     def check_key(self, headers: dict[str, str]) -> None:
         raise NotImplementedError
 

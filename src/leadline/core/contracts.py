@@ -365,6 +365,8 @@ class PrefixCache:
     least: int = 1
     """Shorter beginnings are not kept."""
     off: bool = False
+    hours: float = 0.0
+    """For how long a beginning is kept at most, where that is paid by the hour."""
 
 
 @runtime_checkable

@@ -38,12 +38,14 @@ class Rates(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     output: float
     cached: float | None = None
     write: float | None = None
+    storage: float | None = None
+    """Of a million tokens that are kept in the cache for an hour."""
 
     def scaled(self, factor: float) -> Rates:
         def times(price: float | None) -> float | None:
             return None if price is None else factor * price
 
-        return Rates(factor * self.input, factor * self.output, times(self.cached), times(self.write))
+        return Rates(factor * self.input, factor * self.output, times(self.cached), times(self.write), self.storage)
 
     def cost(self, prompt: int, output: int, cached: int, written: int) -> float:
         plain = max(0, prompt - cached - written)
@@ -76,6 +78,10 @@ class Tariff(msgspec.Struct, frozen=True, omit_defaults=True):
             cached = written = 0
         return self._rates_of(prompt).cost(prompt, output, cached, written)
 
+    def storage(self, tokens: int, hours: float) -> float:
+        """Of tokens in the provider's cache."""
+        return tokens * hours * (self.rates.storage or 0.0) / MILLION
+
     def _rates_of(self, prompt: int) -> Rates:
         return next((found for tokens, found in reversed(self.above) if prompt > tokens), self.rates)
 
@@ -88,7 +94,9 @@ class Tariff(msgspec.Struct, frozen=True, omit_defaults=True):
         output = record.question.allowance if outcome.completion_tokens is None else outcome.completion_tokens
         cached = min(prompt, outcome.cached_tokens or 0)
         written = min(prompt - cached, outcome.cache_write_tokens or 0)
-        return self._rates_of(prompt).cost(prompt, output, cached, written)
+        primed = outcome.primed_tokens or 0
+        rates = self._rates_of(prompt)
+        return rates.cost(prompt, output, cached, written) + rates.cost(primed, 0, 0, primed)
 
     def cost_of_payment(self, payment: Payment) -> float:
         """Of requests to another model than the tested one."""

@@ -34,6 +34,8 @@ class Completion(msgspec.Struct, frozen=True, tag="completion", tag_field="kind"
     """Prompt tokens that came from a cache, where the server says."""
     cache_write_tokens: int | None = None
     """Prompt tokens that were written to a cache, where the server says: some charge for it."""
+    primed_tokens: int | None = None
+    """Tokens that a request without an answer wrote to the cache just before, paid beside the prompt."""
     thinking_tokens: int | None = None
     """Of the completion tokens, those of thinking."""
     model: str = ""

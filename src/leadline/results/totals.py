@@ -92,7 +92,7 @@ class CacheUse:
         self.answers += 1
         self.prompt_tokens += record.prompt_tokens
         self.cached_tokens += outcome.cached_tokens or 0
-        self.written_tokens += outcome.cache_write_tokens or 0
+        self.written_tokens += (outcome.cache_write_tokens or 0) + (outcome.primed_tokens or 0)
         self.stated += outcome.cached_tokens is not None
         cacheable = record.receipt.cacheable
         self.cacheable_tokens += cacheable

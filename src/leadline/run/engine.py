@@ -221,7 +221,10 @@ class _Engine:
         records = []
         for number, asked in enumerate(answers, 1):
             was_read = work.follows or work.resumed
-            cacheable = asked.probe.cut_tokens if was_read and isinstance(self._plan.model, HasPrefixCache) else 0
+            cached = was_read and isinstance(self._plan.model, HasPrefixCache)
+            cacheable = asked.probe.cut_tokens if cached else 0
+            if cacheable < self._limit.cache.least:
+                cacheable = 0  # so short a beginning is not kept
             record = self._recorder.record(work.document, asked, cacheable=cacheable)
             if work.follows and cacheable and isinstance(record.outcome, Completion):
                 self._limit.learn(cacheable, record.outcome.cached_tokens)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from leadline.core.contracts import Task
+from leadline.core.contracts import HasPrefixCache, Task
 from leadline.core.errors import RunStopped
 from leadline.core.money import Tariff, check_budget, format_money
 from leadline.core.records import Record
@@ -33,10 +33,12 @@ class Bill:
     output: int
     cached: int = 0
     written: int = 0
+    hours: float = 0.0
+    """For how long what is written is kept, where that is paid by the hour."""
 
     def money(self, tariff: Tariff) -> float:
         one = tariff.cost(self.prompt, self.output, cached=self.cached, written=self.written)
-        return self.requests * one
+        return self.requests * (one + tariff.storage(self.written, self.hours))
 
 
 def money(plan: Plan, tariff: Tariff, reading: Reading) -> float | None:
@@ -62,6 +64,9 @@ def _task_bills(plan: Plan, title: str, task: Task, reading: Reading) -> Iterato
         if cost.requests:
             yield Bill(cost.requests, cost.prompt_tokens // cost.requests, 0)
         return
+    hours = 0.0
+    if plan.tariff is not None and plan.tariff.rates.storage and isinstance(plan.model, HasPrefixCache):
+        hours = plan.model.prefix_cache.hours
     prompts, closing = plan.prompts[title]
     longest, documents = max(prompts), count_documents(plan.spec.model_copy(update={"reading": reading}), task)
     for length, prompt in prompts.items():
@@ -72,7 +77,7 @@ def _task_bills(plan: Plan, title: str, task: Task, reading: Reading) -> Iterato
             yield Bill(samples * depths, prompt, output)
             continue
         if first:
-            yield Bill(first, prompt, output, written=prompt - closing)
+            yield Bill(first, prompt, output, written=prompt - closing, hours=hours)
         if following:
             yield Bill(following, prompt, output, cached=prompt - closing)
 

@@ -122,8 +122,9 @@ def tariff_from_flags(
 def discounts_of(model: str) -> Discounts | None:
     """By the host of the model's server."""
     query = parse_qs(model.partition("?")[2])
-    default = "https://api.openai.com/v1" if model.startswith("openai:") else ""
-    host = urlsplit(query.get("base_url", [default])[0]).hostname or ""
+    provider = _documented().get(model.partition(":")[0])
+    default = provider.hosts[0] if provider is not None else ""
+    host = urlsplit(query["base_url"][0]).hostname or "" if "base_url" in query else default
     return next((found for found in _documented().values() if host in found.hosts), None)
 
 

@@ -134,17 +134,15 @@ class AnthropicAdapter:
     def priming_bodies(self, prompt: Prompt) -> list[tuple[str, Body]]:
         """Growing beginnings, each with as many marks as are allowed: what one has written the next one reads."""
         beginning = prompt.beginning
-        if beginning is None:
-            return []
-        last = beginning.messages[-1]
-        count = sum(block.shared for message in beginning.messages for block in message.blocks)
-        bodies = []
+        if beginning is None or self._thinking.get("thinking", {}).get("type") == "enabled":
+            return []  # a budget needs room for an answer, and another way of thinking has another cache
+        last, bodies = beginning.messages[-1], []
+        count = sum(block.shared for block in last.blocks)
         for end in range(count - (count - 1) // MOST_MARKS * MOST_MARKS, count + 1, MOST_MARKS):
-            blocks = last.blocks[: _place_of(last.blocks, end) + 1] if len(beginning.messages) == 1 else last.blocks
+            blocks = last.blocks[: _place_of(last.blocks, end) + 1]
             part = replace(beginning, messages=(*beginning.messages[:-1], replace(last, blocks=blocks)), allowance=0)
             path, body = self.request_body(part)
             body["messages"] = [self._message(message, marks) for message, marks in self._marked(part, MOST_MARKS)]
-            body.pop("thinking", None) if body.get("thinking", {}).get("type") == "enabled" else None
             bodies.append((path, body))
         return bodies
 

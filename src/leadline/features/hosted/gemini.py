@@ -68,7 +68,9 @@ class GeminiAdapter:
 
     @property
     def caching(self) -> Caching:
-        return Caching(LEAST_CACHED if self._version >= (3, 0) else LEAST_CACHED_BEFORE, objects=True)
+        return Caching(
+            LEAST_CACHED if self._version >= (3, 0) else LEAST_CACHED_BEFORE, objects=True, hours=self._ttl / 3600
+        )
 
     @property
     def greedy(self) -> bool:

@@ -65,6 +65,8 @@ class Caching:
     """Whether a request can fill the cache without an answer."""
     objects: bool = False
     """Whether a beginning is kept as an object of its own, which requests name."""
+    hours: float = 0.0
+    """For how long an object is kept at most."""
 
 
 @dataclass(frozen=True, slots=True)

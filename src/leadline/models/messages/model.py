@@ -21,6 +21,7 @@ from leadline.core.seeds import digest, digest_bytes
 from leadline.core.turns import PLAIN_TURNS, Turns
 from leadline.core.types import Document, Frame, Probe, Tool
 from leadline.models.messages.adapter import Adapter, ModelFacts, read_http
+from leadline.models.messages.caches import DocumentCaches
 from leadline.models.messages.prompt import Block, Message, Prompt, prompt_of
 from leadline.models.openai.discovery import send_with_retries
 from leadline.models.openai.http import HttpClient, HttpReply, RequestFailed
@@ -68,6 +69,7 @@ class MessagesModel:
     def __init__(self, client: HttpClient, adapter: Adapter, options: ModelOptions, facts: ModelFacts) -> None:
         self.adapter = adapter
         self._client = client
+        self._caches = DocumentCaches(client, adapter)
         self._options = options
         self._facts = facts
         self._counts = options.counts
@@ -128,13 +130,16 @@ class MessagesModel:
     def prefix_cache(self) -> PrefixCache:
         """The provider's, which holds more than any run; beginnings below its least size are not kept."""
         caching = self.adapter.caching
-        return PrefixCache(tokens=UNLIMITED, least=caching.least, off=not self.adapter.settings.caching)
+        return PrefixCache(
+            tokens=UNLIMITED, least=caching.least, off=not self.adapter.settings.caching, hours=caching.hours
+        )
 
     def tool_frame(self, tools: Sequence[Tool]) -> Frame:
         """Tools are sent beside the messages, and counted with them."""
         return replace(self.frame, fingerprint=digest([self.frame.fingerprint, *map(dict, tools)]))
 
     def close(self) -> None:
+        self._caches.close()
         self._client.close()
 
     # --- asking
@@ -152,13 +157,17 @@ class MessagesModel:
 
     def _ask(self, document: Document, probe: Probe) -> Answer:
         began = time.perf_counter()
-        prompt = self.prompt(document, probe)
+        prompt, primed = self.prompt(document, probe), 0
         for _ in range(ADAPTATIONS):
-            path, body = self.adapter.request_body(prompt)
+            path, body, written = self._caches.request(document, probe, prompt)
             data = msgspec.json.encode(body)
             outcome = self._send(path, data)
-            if not (isinstance(outcome, Failure) and self.adapter.adapts_to(outcome)):
+            primed += written
+            lost = self._caches.answered(document, probe, outcome)
+            if not (isinstance(outcome, Failure) and (lost or self.adapter.adapts_to(outcome))):
                 break
+        if primed and isinstance(outcome, Completion):
+            outcome = msgspec.structs.replace(outcome, primed_tokens=primed)
         return Answer(self._sent(document, probe, prompt, body, data), outcome, time.perf_counter() - began)
 
     def _send(self, path: str, data: bytes) -> Completion | Failure:

@@ -44,7 +44,7 @@ class ResponsesAdapter:
         self._cache_key = cache_key
         number = re.search(r"gpt-(\d+)(?:\.(\d+))?", settings.model)
         version = (int(number[1]), int(number[2] or 0)) if number else (0, 0)
-        self._marks = settings.caching and official and version >= MARKED_FROM
+        self._marks = settings.caching and cache_key and version >= MARKED_FROM
         if settings.thinking is not None and settings.thinking not in ("on", "off", *EFFORTS):
             fix = f"give an effort: {', '.join(EFFORTS)}, or thinking=off"
             raise UsageError(f"thinking={settings.thinking}: this API takes no budget", where="thinking", fix=fix)
