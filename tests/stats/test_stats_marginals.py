@@ -11,7 +11,15 @@ import pytest
 from leadline.core.records import Completion, Failure, Receipt, Record, Score, Sent
 from leadline.core.types import Cell, Question, Reading
 from leadline.stats.marginals import design_effect, group_means, marginals
-from leadline.stats.observations import Observations, observations, parts_by_category, parts_by_depth, parts_by_task
+from leadline.stats.observations import (
+    Column,
+    Observations,
+    compact,
+    observations,
+    parts_by_category,
+    parts_by_depth,
+    parts_by_task,
+)
 from support.planted import Archetype, archetype, planted
 
 
@@ -170,3 +178,39 @@ def test_what_share_of_documents_could_be_lost_unseen_is_the_rule_of_three(
     found = design_effect(replace(data, value=np.where(whole, 0.0, data.value)))
     assert found.lost == lost
     assert found.unseen == (None if unseen is None else pytest.approx(unseen, abs=1e-3))
+
+
+@pytest.mark.parametrize("highest", [1, 40, 100_000])
+def test_codes_are_made_compact_as_numpy_does_it(highest: int) -> None:
+    code = np.random.default_rng(highest).integers(0, highest, 500)
+    for mine, plain in zip(compact(code), np.unique(code, return_inverse=True), strict=True):
+        assert mine.tolist() == plain.tolist()
+    assert [len(part) for part in compact(code[:0])] == [0, 0]
+
+
+@pytest.mark.parametrize("by", [("task",), ("length",), ("cluster",), ("task", "length", "depth"), ("depth", "sample")])
+def test_a_part_of_numbered_samples_has_the_means_of_the_same_samples_alone(by: tuple[Column, ...]) -> None:
+    rng = np.random.default_rng(5)
+    whole = planted(archetype("decay", rng), 3, rng, reading="shared")
+    whole = whole.joined(replace(whole, task=np.full(len(whole), "another"), depth=np.full(len(whole), np.nan)))
+    marginals(whole, by)
+    rows = rng.random(len(whole)) < 0.3
+    part, alone = whole.take(rows).take(np.arange(40)[::-1]), replace(whole.take(rows)).take(np.arange(40)[::-1])
+    keys, code = part.codes(by)
+    alone_keys, alone_code = alone.codes(by)
+    assert keys == alone_keys
+    assert code.tolist() == alone_code.tolist()
+    assert marginals(part, by) == marginals(alone, by)
+    assert (part.documents, part.lengths.tolist()) == (len(set(part.cluster)), sorted(set(part.length.tolist())))
+
+
+def test_the_newest_record_of_a_cell_counts_wherever_it_comes() -> None:
+    cells = [Cell(task, 1024, depth, sample) for task in "ba" for depth in (None, 0.5) for sample in (2, 10)]
+    first, second = ([record(cell, value) for cell in cells] for value in (0.0, None))
+    last = [record(cell, float(cell.sample == 10)) for cell in reversed(cells)]
+    data = observations([*first, *second, *last])
+    assert [*zip(data.task.tolist(), data.sample.tolist(), data.value.tolist(), strict=True)] == [
+        (task, sample, float(sample == 10)) for task in "ab" for _ in range(2) for sample in (2, 10)
+    ]
+    assert np.isnan(data.depth).tolist() == [True, True, False, False] * 2
+    assert not data.failed.any()

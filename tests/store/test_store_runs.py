@@ -129,6 +129,18 @@ def test_a_damaged_newer_line_does_not_hide_the_record_that_the_run_goes_on_with
     assert [one.number for one in unreadable] == [3]
 
 
+def test_a_damaged_line_is_named_also_where_a_newer_record_replaces_it(tmp_path: Path) -> None:
+    with open_run(tmp_path, manifest()) as writer:
+        for sample in (0, 1, 0, 1):
+            writer.append(record(sample))
+    path = tmp_path / RECORDS
+    first, *others = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(first.replace(b'"attempts":1', b'"attempts":true') + b"".join(others))
+    unreadable: list[UnreadableLine] = []
+    assert [r.cell.sample for r in read_records(tmp_path, unreadable)] == [0, 1]
+    assert [one.number for one in unreadable] == [1]
+
+
 def test_records_that_are_replaced_while_they_are_read_are_read_as_they_were(tmp_path: Path) -> None:
     with open_run(tmp_path, manifest()) as writer:
         for sample in range(3):

@@ -207,7 +207,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def failed(self) -> bool:
         """Whether the sample is no measurement of the model: no answer came, or the prompt was not read as sent."""
-        return isinstance(self.outcome, Failure) or self.truncated
+        return self.failure_class == "input_truncated" or isinstance(self.outcome, Failure)
 
     @property
     def is_final(self) -> bool:

@@ -36,7 +36,7 @@ Reading = Literal["fresh", "shared", "nested"]
 READINGS: tuple[Reading, ...] = ("fresh", "shared", "nested")
 
 
-class Cell(msgspec.Struct, frozen=True, order=True):
+class Cell(msgspec.Struct, frozen=True, order=True, gc=False):
     """One position in the grid. `depth` is None where the evidence of a task has no single depth."""
 
     task: str

@@ -44,13 +44,16 @@ class StratumCounter:
     _found: dict[tuple[str, str, str], dict[int, tuple[list[float], list[str]]]] = field(default_factory=dict)
 
     def add(self, record: Record) -> None:
+        labels = record.question.labels
+        if not labels:
+            return
         score = record.score
         if score is None and self.failures == "zero":
             score = 0.0
         if score is None:
             return
         for label in STRATA:
-            value = record.question.tags.get(label)
+            value = labels.get(label)
             if value:
                 lengths = self._found.setdefault((record.cell.task, label, value), {})
                 scores, clusters = lengths.setdefault(record.cell.length, ([], []))
@@ -83,10 +86,13 @@ class NeedsCounter:
     pieces: list[int] = field(default_factory=list)
 
     def add(self, record: Record) -> None:
-        needs, score = record.needs, record.score
+        needs = record.needs
+        if needs is None:
+            return
+        score = record.score
         if score is None and self.failures == "zero":
             score = 0.0
-        if needs is None or score is None:
+        if score is None:
             return
         self.task.append(record.cell.task)
         self.cluster.append(record.cluster)

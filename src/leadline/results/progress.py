@@ -136,19 +136,21 @@ class SampleCounter:
 
     def add(self, record: Record, replaces: Record | None = None) -> None:
         """Counts a record. `replaces` is the earlier record of the same cell, if it was counted before."""
-        for one, sign in ((replaces, -1), (record, 1)):
-            if one is None:
-                continue
-            failed = one.failed
-            self.failed += sign * failed
-            self.done += sign * (not failed)
-            if one.started >= self._since or not failed:
-                self._settled += sign
-                self._settled_tokens += sign * one.cell.length
+        self._count(record, 1)
+        if replaces is not None:
+            self._count(replaces, -1)
         if record.started >= self._since:
             self._eta.add(record.cell.length, record.seconds)
             self._prompt_tokens += record.prompt_tokens
             self._first = min(self._first, record.started)
+
+    def _count(self, record: Record, sign: int) -> None:
+        failed = record.failed
+        self.failed += sign * failed
+        self.done += sign * (not failed)
+        if not failed or record.started >= self._since:
+            self._settled += sign
+            self._settled_tokens += sign * record.cell.length
 
     def progress(self, status: RunStatus = "running", now: float | None = None) -> RunProgress:
         elapsed = (time.time() if now is None else now) - self._first

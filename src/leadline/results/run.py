@@ -124,12 +124,13 @@ class Run:
             for record in records:
                 self.totals.add(record)
                 counter.add(record)
-                kind = kinds.get(record.cell.task, "answer")
-                if not record.cell.length:
+                cell = record.cell
+                kind = kinds.get(cell.task, "answer")
+                if not cell.length:
                     self.alone.append(record)
                 elif kind == "answer":
-                    if record.scores:
-                        self.metrics.setdefault(record.cell.task, record.metric)
+                    if cell.task not in self.metrics and record.scores:
+                        self.metrics[cell.task] = record.metric
                     if "sample_id" in record.question.labels:
                         self.data_set_records.append(record)
                     if record.question.absent is not None:

@@ -266,26 +266,29 @@ def tabulate(
         if depth not in rows.setdefault(task, []):
             rows[task].append(depth)
 
+    seen: dict[tuple[str, int, float | None, FailureClass, str, bool], int] = {}
+    """How many samples have this place, class and detail, and failed or not."""
+
     def counted() -> Iterator[Record]:
         for record in records:
             cell, failed = record.cell, record.failed
             depth = _nearest_row(record, rows.get(cell.task, ()))
-            place = GridPoint(cell.task, cell.length, depth)
-            if depth is not None and depth != cell.depth and cell not in moved:
+            if depth != cell.depth and depth is not None and cell not in moved:
                 moved[cell] = depth
-                for at, change in ((GridPoint(cell.task, cell.length, cell.depth), -1), (place, 1)):
-                    asked[at] = asked.get(at, 0) + change
-            if place not in classes:
-                classes[place] = Counter()
-            classes[place][record.failure_class] += 1
-            if not failed and (record.detail or record.failure_class not in RIGHT):
-                answer = WrongAnswer(record.failure_class, record.detail)
-                wrong.setdefault(place[:2], Counter())[answer] += 1
-            if not failed:
+                for at, change in ((cell.depth, -1), (depth, 1)):
+                    place = GridPoint(cell.task, cell.length, at)
+                    asked[place] = asked.get(place, 0) + change
+            kind = cell.task, cell.length, depth, record.failure_class, record.detail, failed
+            seen[kind] = seen.get(kind, 0) + 1
+            if beside and not failed:
                 _note_scores(beside, record)
             yield record
 
     samples = observations(counted())
+    for (task, length, at, failure_class, detail, failed), count in seen.items():
+        classes.setdefault(GridPoint(task, length, at), Counter())[failure_class] += count
+        if not failed and (detail or failure_class not in RIGHT):
+            wrong.setdefault((task, length), Counter())[WrongAnswer(failure_class, detail)] += count
     places = dict.fromkeys([*asked, *classes])
     asked = {p: max(asked.get(p, 0), sum(classes.get(p, {}).values())) for p in places}
     return Table(samples, asked, classes, wrong, failures, stopped=stopped, moved=moved, beside=beside)
@@ -312,11 +315,8 @@ def _changed(samples: Observations, values: FloatArray, changes: Mapping[Cell, f
 def _nearest_row(record: Record, rows: Sequence[float]) -> float | None:
     """The depth of the grid nearest to where the sample's one fact is; the asked one if there is no such fact. `rows`
     are the depths of the grid, ascending."""
-    asked = record.cell.depth
-    if asked is None or len(record.facts) != 1 or asked not in rows:
-        return asked
-    real = record.facts[0].depth
-    if real == asked:
+    asked, facts = record.cell.depth, record.facts
+    if asked is None or len(facts) != 1 or (real := facts[0].depth) == asked or asked not in rows:
         return asked
     at = bisect(rows, real)
     return min(rows[max(0, at - 1) : at + 1], key=lambda depth: (abs(depth - real), depth != asked))

@@ -91,9 +91,10 @@ class CacheUse:
     def add(self, record: Record, outcome: Completion) -> None:
         self.answers += 1
         self.prompt_tokens += record.prompt_tokens
-        self.cached_tokens += outcome.cached_tokens or 0
+        if outcome.cached_tokens is not None:
+            self.cached_tokens += outcome.cached_tokens
+            self.stated += 1
         self.written_tokens += (outcome.cache_write_tokens or 0) + (outcome.primed_tokens or 0)
-        self.stated += outcome.cached_tokens is not None
         cacheable = record.receipt.cacheable
         self.cacheable_tokens += cacheable
         if cacheable:
@@ -186,15 +187,16 @@ class ThinkingUse:
         score = record.score
         if score is None:
             return
-        tokens = outcome.thinking_tokens or 0
-        allowed = record.question.labels.get(EXTRA_ALLOWANCE, "")
         self.answers += 1
-        self.thought += bool(tokens or outcome.thinking)
-        self.tokens += tokens
-        self.most = max(self.most, tokens)
-        self.cut_off += outcome.finish == "length"
         self.score += score
-        self.allowed = max(self.allowed, int(allowed) if allowed.isdecimal() else 0)
+        self.cut_off += outcome.finish == "length"
+        if outcome.thinking_tokens or outcome.thinking:
+            tokens = outcome.thinking_tokens or 0
+            self.thought += 1
+            self.tokens += tokens
+            self.most = max(self.most, tokens)
+        if (allowed := record.question.labels.get(EXTRA_ALLOWANCE, "")) and allowed.isdecimal():
+            self.allowed = max(self.allowed, int(allowed))
 
     @property
     def mean_tokens(self) -> float:
@@ -290,8 +292,11 @@ class Totals:
         self.prompt_tokens += record.prompt_tokens
         self.attempts += record.attempts
         self.retried += record.attempts > 1
-        self.started = min(self.started or record.started, record.started)
-        self.ended = max(self.ended, record.started + record.seconds)
+        started = record.started
+        if started < self.started or not self.started:
+            self.started = started
+        if (ended := started + record.seconds) > self.ended:
+            self.ended = ended
         if record.sent.notes:
             self.notes.update(record.sent.notes)
         if record.sent.form == "ids":
@@ -308,19 +313,20 @@ class Totals:
             self.completion_tokens += outcome.completion_tokens or 0
             self.cache.add(record, outcome)
             self.thinking_tokens += outcome.thinking_tokens or 0
-            if record.cell.length not in self.thinking:
-                self.thinking[record.cell.length] = ThinkingUse()
-            self.thinking[record.cell.length].add(record, outcome)
+            length = record.cell.length
+            if length not in self.thinking:
+                self.thinking[length] = ThinkingUse()
+            self.thinking[length].add(record, outcome)
             self.forms[record.sent.form] += 1
             if not failed and not outcome.text.strip():
                 self.only_thinking += bool(outcome.thinking)
                 self.empty += not outcome.thinking
-            if named := " ".join(filter(None, (outcome.model, outcome.system_fingerprint))):
-                self.served_by[named] += 1
+            if outcome.model or outcome.system_fingerprint:
+                self.served_by[" ".join(filter(None, (outcome.model, outcome.system_fingerprint)))] += 1
 
     def _add_reading(self, record: Record) -> None:
-        before, own = self.readings.get(record.document, 0), record.prompt_tokens
-        plain = any(note.startswith("plain path") for note in record.sent.notes)
+        before, own, notes = self.readings.get(record.document, 0), record.prompt_tokens, record.sent.notes
+        plain = bool(notes) and any(note.startswith("plain path") for note in notes)
         self.readings[record.document] = before + own if plain else max(before, own)
         self.model_seconds += record.seconds
 

@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-import numpy as np
-
 from leadline.core.format import (
     format_count,
     format_duration,
@@ -117,7 +115,7 @@ def reading_warning(run: Run) -> str:
 def effective_in(run: Run, samples: Observations, line: Threshold | None = None) -> EffectiveLength | None:
     """The effective length of a part of a run's samples; None where only one length was measured, unless a stopping
     rule chose it among several. With a rule the ends of the interval hold at every look."""
-    answered = len(np.unique(samples.counted().length))
+    answered = len(samples.counted().lengths)
     if answered < (1 if run.rule and len(run.table.lengths) > 1 else 2):
         return None
     found = effective_length(samples, line or run.line, claimed=run.window)
@@ -339,7 +337,7 @@ def _shapes(run: Run, effective: Mapping[str, EffectiveLength]) -> list[str]:
     found = {}
     for task in () if run.totals.answer_problem else tasks:
         mine = samples.take(samples.task == task)
-        if len(np.unique(mine.counted().length)) > 1:
+        if len(mine.counted().lengths) > 1:
             found[task] = diagnose(mine)
     below = {task for task, one in effective.items() if any(score.mean < one.threshold for score in one.scores)}
     if len(tasks) == 1:

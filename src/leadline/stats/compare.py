@@ -32,6 +32,7 @@ from leadline.stats.observations import (
     GroupKey,
     IntArray,
     Observations,
+    compact,
 )
 from leadline.stats.sequential import asymptotic_half_width
 
@@ -197,7 +198,7 @@ def compare(pairs: Pairs, *, correction: Correction = "holm", resamples: int = 5
         differences=tuple(judged),
         cells=tuple(cells),
         pairs=len(pairs),
-        documents=len(np.unique(pairs.base.cluster)),
+        documents=pairs.base.documents,
         only_base=pairs.only_base,
         only_candidate=pairs.only_candidate,
         failed=pairs.failed,
@@ -282,8 +283,8 @@ def group_pairs(pairs: Pairs, scope: Scope) -> Grouped:
     base, candidate = pairs.base.value[rows], pairs.candidate.value[rows]
     size = int(cell.max(initial=0)) + 1
     weight = row_weights(data, code) if len(data) else np.zeros(0)
-    clusters, document = np.unique(data.cluster, return_inverse=True)
-    by_document = np.bincount(code * len(clusters) + document, weights=weight, minlength=len(keys) * len(clusters))
+    clusters, document = data.documents, data.code(("cluster",))
+    by_document = np.bincount(code * clusters + document, weights=weight, minlength=len(keys) * clusters)
     return Grouped(
         keys=keys,
         code=code,
@@ -292,10 +293,10 @@ def group_pairs(pairs: Pairs, scope: Scope) -> Grouped:
         difference=data,
         weight=weight,
         means=group_means(data, code, len(keys)),
-        cells=np.bincount(np.unique(code * size + cell) // size, minlength=len(keys)),
+        cells=np.bincount(compact(code * size + cell)[0] // size, minlength=len(keys)),
         unit=all(bool(np.all((side >= 0) & (side <= 1))) for side in (base, candidate)),
         prompts=1 / np.bincount(code, weights=weight**2, minlength=len(keys)),
-        documents=1 / np.maximum(np.sum(by_document.reshape(len(keys), len(clusters)) ** 2, axis=1), 1e-300),
+        documents=1 / np.maximum(np.sum(by_document.reshape(len(keys), clusters) ** 2, axis=1), 1e-300),
     )
 
 
@@ -350,16 +351,16 @@ def _tests(grouped: Grouped, scope: Scope, resamples: int, lost: IntArray, gaine
     if scope == "cell":
         return "none", np.full(len(lost), np.nan)
     binary = bool(np.isin(grouped.base, (0.0, 1.0)).all() and np.isin(grouped.candidate, (0.0, 1.0)).all())
-    clusters, document = np.unique(grouped.difference.cluster, return_inverse=True)
+    clusters, document = grouped.difference.documents, grouped.difference.code(("cluster",))
     # McNemar's test and sign flips judge every prompt alike. Where cells have unequal numbers of samples that is not
     # the mean that is reported, whose own error is used instead.
     if not np.allclose(grouped.weight * grouped.means.n[grouped.code], 1.0):
         errors, stdtr = [grouped.error(j) for j in range(len(lost))], scipy.special.stdtr
         p = [2 * stdtr(e.degrees, -abs(e.centre) / e.deviation) if e.degrees >= 1 else 1.0 for e in errors]
         return "t over documents", np.array(p)
-    if binary and len(clusters) == len(grouped.code):
+    if binary and clusters == len(grouped.code):
         return "mcnemar mid-p", mcnemar_midp(lost, gained)
-    totals = np.zeros((len(clusters), len(lost)))
+    totals = np.zeros((clusters, len(lost)))
     np.add.at(totals, (document, grouped.code), grouped.weight * grouped.difference.value)
     return "sign flips by document", sign_flip_p(totals, resamples, bulk_rng(0, "sign flips", scope))
 

@@ -367,7 +367,7 @@ def _with_lowest_mean(found: MapFinding, data: Observations) -> MapFinding:
     """A healthy map whose samples are too few to show that it is above the threshold says how low its mean may be.
     Where no answer varies, a document counts as one answer."""
     counted = with_depth(data)
-    effect = length_means(counted)[2].design_effect or len(counted) / len(np.unique(counted.cluster))
+    effect = length_means(counted)[2].design_effect or len(counted) / counted.documents
     low = wilson(float(counted.value.sum()) / effect, len(counted) / effect).low
     return found if low >= HEALTHY else replace(found, statistic={**found.statistic, "may_be": low})
 

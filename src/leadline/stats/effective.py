@@ -176,7 +176,7 @@ def effective_length(
     if len(counted) == 0:
         raise UsageError("no sample has a score", where="effective length", fix="failed samples can count as zero")
     evidence = tuple(mine for _, mine in evidence_by(counted, ("length",)))
-    lengths, means = np.unique(counted.length), np.array([mine.mean for mine in evidence])
+    lengths, means = counted.lengths, np.array([mine.mean for mine in evidence])
     weights = np.array([float(mine.n) for mine in evidence])
     fitted = isotonic_decreasing(means[None, :], weights)[0]
     threshold = float(fitted[0] * line.share if line.share is not None else line.value)

@@ -128,7 +128,7 @@ def check_gate(
     )
     verdicts = {check.verdict for check in checks}
     whole: GateVerdict = "fail" if "fail" in verdicts else "undecided" if "undecided" in verdicts else "pass"
-    return GateResult(whole, checks, alpha, len(pairs), len(np.unique(pairs.base.cluster)))
+    return GateResult(whole, checks, alpha, len(pairs), pairs.base.documents)
 
 
 def _drafts(pairs: Pairs, clause: Clause, line: Threshold | None, confidence: float, anytime: bool) -> list[GateCheck]:
@@ -203,7 +203,7 @@ def _effective(pairs: Pairs, clause: Clause, line: Threshold, confidence: float,
     base, candidate = found[0].tolist()
     return GateCheck(
         clause.text, "effective", base, candidate, float(change[0]), interval, clause.bound, p, "undecided",
-        documents=len(np.unique(pairs.base.cluster)),
+        documents=pairs.base.documents,
     )  # fmt: skip
 
 

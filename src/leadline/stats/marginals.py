@@ -14,7 +14,17 @@ import numpy as np
 
 from leadline.core.seeds import bulk_rng
 from leadline.stats.intervals import Documents, Estimate, Evidence, answers_worth, cell_evidence
-from leadline.stats.observations import CELL, BoolArray, Column, Failures, FloatArray, GroupKey, IntArray, Observations
+from leadline.stats.observations import (
+    CELL,
+    BoolArray,
+    Column,
+    Failures,
+    FloatArray,
+    GroupKey,
+    IntArray,
+    Observations,
+    compact,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +152,7 @@ def group_means(data: Observations, group: IntArray, count: int) -> GroupMeans:
         parts = VarianceParts(empty[:0], np.zeros(0), np.zeros(0), np.zeros(0))
         zeros, scale = np.zeros(count), np.ones(count, dtype=np.bool_)
         return GroupMeans(means, zeros, nothing, zeros, zeros, empty, empty, scale, scale, parts)
-    _, task = np.unique(data.task, return_inverse=True)
-    _, cluster = np.unique(data.cluster, return_inverse=True)
+    task, cluster = data.code(("task",)), data.code(("cluster",))
     cell = _pairs(group, data.code(CELL))
     weight = _weights(group, task, cell)
     total, mass = _sums(group, weight * data.value, count), _sums(group, weight, count)
@@ -175,8 +184,8 @@ def overall_means(data: Observations) -> GroupMeans:
 
 def length_means(data: Observations) -> tuple[IntArray, IntArray, GroupMeans]:
     """The distinct lengths, which of them each row has, and the mean of each."""
-    lengths, code = np.unique(data.length, return_inverse=True)
-    return lengths, code.astype(np.int64), group_means(data, code.astype(np.int64), len(lengths))
+    lengths, code = data.lengths, data.code(("length",))
+    return lengths, code, group_means(data, code, len(lengths))
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,8 +220,7 @@ def design_effect(data: Observations) -> DesignEffect:
     if len(counted) == 0:
         return DesignEffect(0, 0, 1.0, None)
     groups, weight = overall_means(counted), row_weights(counted, np.zeros(len(counted), dtype=np.int64))
-    _, cluster = np.unique(counted.cluster, return_inverse=True)
-    documents = int(cluster.max()) + 1
+    cluster, documents = counted.code(("cluster",)), counted.documents
     size = float(np.sum(np.bincount(cluster, weights=weight) ** 2) / np.sum(weight**2))
     if documents == len(counted):
         return DesignEffect(documents, documents, 1.0, 0.0)
@@ -266,12 +274,11 @@ def _weights(group: IntArray, task: IntArray, cell: IntArray) -> FloatArray:
 
 def _strata(data: Observations, group: IntArray, task: IntArray, cell: IntArray, cluster: IntArray) -> IntArray:
     """Where a row's own scatter is measured: its cell; with one document there, its length; else its group."""
-    _, length = np.unique(data.length, return_inverse=True)
     stratum = cell
-    for wider in (_pairs(_pairs(group, task), length), group):
+    for wider in (_pairs(_pairs(group, task), data.code(("length",))), group):
         single = _distinct(stratum, cluster)[stratum] < 2
         stratum = np.where(single, stratum.max() + 1 + wider, stratum)
-    return _compact(stratum)
+    return compact(stratum)[1]
 
 
 def _residuals(
@@ -288,7 +295,7 @@ def _residuals(
 
 def _shares(document: IntArray, group: IntArray, error: FloatArray, weight: FloatArray) -> DocumentShares:
     base = int(group.max()) + 1
-    kept, at = np.unique(document * base + group, return_inverse=True)
+    kept, at = compact(document * base + group)
     amount, mass, squares = (_sums(at, column, len(kept)) for column in (error, weight, weight**2))
     return DocumentShares(kept // base, kept % base, amount, mass, squares)
 
@@ -304,12 +311,12 @@ def _variance_parts(
     """Documents of one group are of one part if they serve the same tasks and lengths."""
     place = data.code(("task", "length"))
     base, places = int(group.max()) + 1, int(place.max()) + 1
-    served = np.unique((cluster * base + group) * places + place)
+    served = compact((cluster * base + group) * places + place)[0]
     # Equal sets of places have equal sums of these numbers.
     numbers = bulk_rng(0, "variance parts").random(places)
-    kept, at = np.unique(served // places, return_inverse=True)  # in the order of `shares`
+    kept, at = compact(served // places)  # in the order of `shares`
     sums = np.round(np.bincount(at, weights=numbers[served % places]), 9)
-    part = _pairs(shares.group, _compact(sums))
+    part = _pairs(shares.group, np.unique(sums, return_inverse=True)[1].astype(np.int64))
     count = int(part.max()) + 1
     of_share = np.searchsorted(kept, cluster * base + group)
     of_row = part[of_share]
@@ -346,14 +353,10 @@ def _sums(code: IntArray, amount: FloatArray, count: int) -> FloatArray:
 
 def _pairs(first: IntArray, second: IntArray) -> IntArray:
     """A code for each pair of codes that occurs."""
-    return _compact(first * (int(second.max()) + 1) + second)
-
-
-def _compact(code: IntArray | FloatArray) -> IntArray:
-    return np.unique(code, return_inverse=True)[1].astype(np.int64)
+    return compact(first * (int(second.max()) + 1) + second)[1]
 
 
 def _distinct(outer: IntArray, inner: IntArray, count: int = 0) -> IntArray:
     """How many different inner codes each outer code meets."""
     base = int(inner.max(initial=0)) + 1
-    return np.bincount(np.unique(outer * base + inner) // base, minlength=count)
+    return np.bincount(compact(outer * base + inner)[0] // base, minlength=count)

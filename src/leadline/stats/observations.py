@@ -30,7 +30,7 @@ WordArray = npt.NDArray[np.str_]
 DigestArray = npt.NDArray[np.uint64]
 
 Failures = Literal["excluded", "zero"]
-Column = Literal["task", "length", "depth", "sample"]
+Column = Literal["task", "length", "depth", "sample", "cluster"]
 CELL: tuple[Column, ...] = ("task", "length", "depth")
 GroupKey = tuple[str | int | float | None, ...]
 _SWEEP = re.compile(r"\[[^\]]*\]")
@@ -50,6 +50,11 @@ class Observations:
     failed: BoolArray
     prompt: DigestArray = field(default_factory=lambda: np.zeros(0, dtype=np.uint64))
     """The digest of the prompt's text as a number; 0 where it is not known."""
+    _numbered: dict[Column, tuple[npt.NDArray[Any], IntArray]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """Of each column that was needed as numbers: values in order, and which of them each row has. Parts keep the values
+    of the whole, so that names are sorted once."""
 
     def __post_init__(self) -> None:
         if len(self.prompt) != len(self.value):
@@ -59,14 +64,16 @@ class Observations:
         return len(self.value)
 
     def take(self, rows: BoolArray | IntArray) -> Observations:
-        return Observations(
+        part = Observations(
             self.task[rows], self.length[rows], self.depth[rows], self.sample[rows],
             self.cluster[rows], self.value[rows], self.failed[rows], self.prompt[rows],
         )  # fmt: skip
+        part._numbered.update((column, (values, code[rows])) for column, (values, code) in self._numbered.items())
+        return part
 
     def joined(self, other: Observations) -> Observations:
         """The rows of both, one after the other."""
-        columns = (np.concatenate([getattr(self, c.name), getattr(other, c.name)]) for c in fields(self))
+        columns = (np.concatenate([getattr(self, c.name), getattr(other, c.name)]) for c in fields(self) if c.init)
         return Observations(*columns)
 
     def counted(self, failures: Failures = "excluded") -> Observations:
@@ -91,45 +98,90 @@ class Observations:
         """Which of the distinct values of some columns each row has."""
         return self._coded(columns)[2]
 
+    @property
+    def lengths(self) -> IntArray:
+        """The different lengths in order."""
+        return np.array(self.codes(("length",))[0], dtype=np.int64).reshape(-1)
+
+    @property
+    def documents(self) -> int:
+        """How many different haystacks there are."""
+        return int(self.code(("cluster",)).max(initial=-1)) + 1
+
     def _coded(self, columns: Sequence[Column]) -> tuple[list[tuple[npt.NDArray[Any], IntArray]], IntArray, IntArray]:
-        parts = [
-            np.unique(getattr(self, column), return_inverse=True, equal_nan=column == "depth") for column in columns
-        ]
+        parts = [self._numbers(column) for column in columns]
         mixed = np.zeros(len(self), dtype=np.int64)
         for values, inverse in parts:
             mixed = mixed * len(values) + inverse
-        kept, code = np.unique(mixed, return_inverse=True)
-        return parts, kept if columns else np.zeros(1, dtype=np.int64), code.astype(np.int64)
+        kept, code = compact(mixed)
+        return parts, kept if columns else np.zeros(1, dtype=np.int64), code
+
+    def _numbers(self, column: Column) -> tuple[npt.NDArray[Any], IntArray]:
+        if column not in self._numbered:
+            values = getattr(self, column)
+            self._numbered[column] = np.unique(values, return_inverse=True, equal_nan=column == "depth")
+        return self._numbered[column]
+
+
+SPARSE = 8
+"""Codes up to this many times their number are counted in a table; larger ones are sorted."""
+
+
+def compact(code: IntArray) -> tuple[IntArray, IntArray]:
+    """The distinct codes (0 or more) in order, and which of them each row has: what `np.unique` gives, which takes ten
+    times as long for the codes of a large run."""
+    highest = int(code.max(initial=-1))
+    if highest > SPARSE * len(code):
+        kept, number = np.unique(code, return_inverse=True)
+        return kept, number.astype(np.int64)
+    seen = np.zeros(highest + 1, dtype=np.bool_)
+    seen[code] = True
+    kept = np.flatnonzero(seen).astype(np.int64)
+    number = np.zeros(highest + 1, dtype=np.int64)
+    number[kept] = np.arange(len(kept))
+    return kept, number[code]
 
 
 def observations(records: Iterable[Record]) -> Observations:
     """The records as columns. A later record of a cell replaces an earlier one: a resumed run asks failures again.
     Log-probability measures are left out: their scores are not shares of right answers."""
-    latest: dict[Cell, tuple[float | None, str, str]] = {}
-    """Score, cluster and digest of the prompt: whole records of a large run would fill the memory."""
-    for record in records:
+    cells: list[Cell] = []
+    values: list[float | None] = []
+    clusters: list[str] = []
+    prompts: list[int] = []
+    for record in records:  # whole records of a large run would fill the memory
         if not record.wants_logprobs:
-            latest[record.cell] = record.score, sys.intern(record.cluster), record.prompt_digest
-    cells = sorted(latest, key=lambda c: (c.task, c.length, -1.0 if c.depth is None else c.depth, c.sample))
-    rows = [latest[cell] for cell in cells]
-    values = [score for score, _, _ in rows]
-    return Observations(
+            cells.append(record.cell)
+            values.append(record.score)
+            clusters.append(sys.intern(record.cluster))
+            prompts.append(_number(record.prompt_digest))
+    every = Observations(
         task=np.array([c.task for c in cells], dtype=np.str_),
         length=np.array([c.length for c in cells], dtype=np.int64),
         depth=np.array([np.nan if c.depth is None else c.depth for c in cells], dtype=np.float64),
         sample=np.array([c.sample for c in cells], dtype=np.int64),
         # The members of a sweep have the same haystacks.
-        cluster=np.array([_SWEEP.sub("", name) if "[" in name else name for _, name, _ in rows], dtype=np.str_),
+        cluster=np.array([_SWEEP.sub("", name) if "[" in name else name for name in clusters], dtype=np.str_),
         value=np.array([np.nan if v is None else v for v in values], dtype=np.float64),
         failed=np.array([v is None for v in values], dtype=np.bool_),
-        prompt=np.array([_number(prompt) for _, _, prompt in rows], dtype=np.uint64),
+        prompt=np.array(prompts, dtype=np.uint64),
     )
+    return every.take(_newest_by_cell(every))
+
+
+def _newest_by_cell(data: Observations) -> IntArray:
+    """The last row of every cell, in the order of task, length, depth (none first) and sample."""
+    columns = data.sample, np.nan_to_num(data.depth, nan=-1.0), data.length, data.code(("task",))
+    order = np.lexsort(columns)  # rows of a cell stay in their order
+    is_last = np.ones(len(order), dtype=np.bool_)
+    is_last[:-1] = np.any([column[order][1:] != column[order][:-1] for column in columns], axis=0)
+    return order[is_last]
 
 
 def _number(digest: str) -> int:
     try:
-        return int(digest[:16], 16)
-    except ValueError:  # none, or that of a damaged record
+        return int(digest[:16], 16) if digest else 0
+    except ValueError:  # that of a damaged record
         return 0
 
 
@@ -147,13 +199,15 @@ DEPTH_BANDS: Mapping[str, tuple[float, float]] = {
 
 
 def parts_by_task(data: Observations) -> dict[str, Observations]:
-    return {str(task): data.take(data.task == task) for task in np.unique(data.task)}
+    tasks, code = data.codes(("task",))
+    return {str(task): data.take(code == number) for number, (task,) in enumerate(tasks)}
 
 
 def parts_by_category(data: Observations, categories: Mapping[str, str]) -> dict[str, Observations]:
     """`categories` says which category a task belongs to; a task it does not name is its own."""
-    category = np.array([categories.get(str(task), str(task)) for task in data.task], dtype=np.str_)
-    return {str(name): data.take(category == name) for name in np.unique(category)}
+    tasks, code = data.codes(("task",))
+    of_task = [categories.get(str(task), str(task)) for (task,) in tasks]
+    return {name: data.take(np.array([name == of for of in of_task])[code]) for name in sorted(set(of_task))}
 
 
 def parts_by_depth(data: Observations) -> dict[str, Observations]:

@@ -16,7 +16,7 @@ from leadline.core.errors import UsageError
 from leadline.core.format import format_length
 from leadline.stats.intervals import Estimate
 from leadline.stats.marginals import DocumentShares, GroupMeans, estimate_of, length_means, marginals, overall_means
-from leadline.stats.observations import FloatArray, Observations, parts_by_category, parts_by_task
+from leadline.stats.observations import FloatArray, Observations, compact, parts_by_category, parts_by_task
 
 # --- RULER's averages: the mean, and two means weighted towards long or short prompts
 #
@@ -70,7 +70,7 @@ def _weights(count: int) -> tuple[FloatArray, FloatArray, FloatArray]:
 def _weighted(groups: GroupMeans, weights: FloatArray, whole: GroupMeans) -> GroupMeans:
     """The weighted mean of lengths as one group; a document that serves several lengths is one."""
     shares, at = groups.shares, weights[groups.shares.group]
-    document = np.unique(shares.document)
+    document = compact(shares.document)[0]
     amount, weight, squares = (
         np.bincount(shares.document, weights=column)[document].astype(np.float64)
         for column in (at * shares.amount, at * shares.weight, at**2 * shares.squares)
@@ -150,7 +150,7 @@ def suite_summary(
     threshold: float = THRESHOLD,
 ) -> SuiteSummary:
     """`categories` has the category of every task, in the order in which tasks are shown."""
-    lengths = tuple(sorted(set(samples.length.tolist())))
+    lengths = tuple(samples.lengths.tolist())
 
     def row(name: str, data: Observations) -> SuiteRow:
         if not len(data.counted()):

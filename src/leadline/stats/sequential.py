@@ -205,7 +205,7 @@ def rounds_by_length(data: Observations) -> list[Rounds]:
     """The rounds of every length in order."""
     if len(data) == 0:
         return []
-    independent = len(np.unique(data.cluster)) == len(data)
+    independent = data.documents == len(data)
     lengths, at = np.unique(data.length, return_inverse=True)
     made = []
     for j, length in enumerate(lengths.tolist()):
@@ -219,8 +219,7 @@ def _rounds(length: int, data: Observations, which: IntArray, independent: bool)
 
     Failed samples are left out of a round, and a round with answers from fewer than half the cells is left out whole.
     """
-    cell = data.code(CELL)
-    _, task = np.unique(data.task, return_inverse=True)
+    cell, task = data.code(CELL), data.code(("task",))
     cells_per_task = np.bincount(task[np.unique(cell, return_index=True)[1]])
     weight = 1.0 / (len(cells_per_task) * cells_per_task[task])
     answered = ~data.failed
@@ -363,7 +362,7 @@ def complete_rounds(data: Observations) -> Rounds:
     rank[order] = np.arange(len(data)) - np.repeat(np.cumsum(asked) - asked, asked)
     complete = rank < int(asked.min())
     mine = data.take(complete)
-    return _rounds(0, mine, rank[complete], len(np.unique(mine.cluster)) == len(mine))
+    return _rounds(0, mine, rank[complete], mine.documents == len(mine))
 
 
 def anytime(data: Observations, estimate: Estimate) -> Estimate:

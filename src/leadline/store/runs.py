@@ -21,6 +21,7 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -36,6 +37,15 @@ from leadline.store.manifest import MANIFEST, Manifest, now, read_manifest, refu
 
 _encoder = msgspec.json.Encoder()
 _record_decoder = msgspec.json.Decoder(Record)
+
+
+class _OnlyCell(msgspec.Struct, gc=False):
+    """A record of which only the cell is read."""
+
+    cell: Cell
+
+
+_cell_decoder = msgspec.json.Decoder(_OnlyCell)
 
 DecodeError = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What `decode` raises for a line that is not a record."""
@@ -102,17 +112,35 @@ class UnreadableLine(NamedTuple):
 def read_records(folder: Path | str, unreadable: list[UnreadableLine] | None = None) -> Iterator[Record]:
     """The newest record of every cell, in the order they were written. Works on a run that is being written.
 
-    Lines that cannot be read are left out and added to `unreadable`. The file is read twice, so that a large one is
-    not held in memory, and opened once: `leadline rescore` may replace it meanwhile.
+    Lines that cannot be read are left out and added to `unreadable`, as they are come upon. The file is read twice, so
+    that a large one is not held in memory, and opened once: `leadline rescore` may replace it meanwhile.
     """
     with _opened(folder) as file:
-        newest = {record.cell.key: start for start, _, record in _lines(file, unreadable) if record is not None}
-        current = set(newest.values())
-        start = file.seek(0)
-        for line in file:
-            if start in current:
-                yield decode(line)
-            start += len(line)
+        newest = _newest(file)
+        end = file.tell()
+        file.seek(0)
+        for start, _, record in _lines(file, unreadable):
+            if start >= end:
+                return
+            if record is not None and start in newest:
+                yield record
+
+
+def _newest(file: IO[bytes]) -> set[int]:
+    """The offsets of the newest readable line of every cell. Only cells are decoded, and what replaces an earlier line:
+    a line that cannot be read replaces none."""
+    newest: dict[str, int] = {}
+    start = 0
+    for line in _split(file):
+        try:
+            key = _cell_decoder.decode(line).cell.key
+            if key in newest:
+                decode(line)
+            newest[key] = start
+        except DecodeError:
+            pass
+        start += len(line)
+    return set(newest.values())
 
 
 def every_record(folder: Path | str) -> Iterator[Record]:
@@ -145,9 +173,7 @@ def _lines(
     """Every line with its offset and its record; None if it has none. A last line without its line break is
     incomplete, others are added to `unreadable`."""
     start = 0
-    for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_BYTES), b""), 1):
-        if len(line) == MAX_LINE_BYTES:
-            raise OSError(errno.EFBIG, f"line {number} is longer than {MAX_LINE_BYTES >> 20} MB")
+    for number, line in enumerate(_split(file), 1):
         record = None
         try:
             record = decode(line)
@@ -157,6 +183,13 @@ def _lines(
                 unreadable.append(UnreadableLine(number, why))
         yield start, line, record
         start += len(line)
+
+
+def _split(file: IO[bytes]) -> Iterator[bytes]:
+    for number, line in enumerate(iter(partial(file.readline, MAX_LINE_BYTES), b""), 1):
+        if len(line) == MAX_LINE_BYTES:
+            raise OSError(errno.EFBIG, f"line {number} is longer than {MAX_LINE_BYTES >> 20} MB")
+        yield line
 
 
 # --- writing

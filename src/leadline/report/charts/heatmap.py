@@ -83,7 +83,7 @@ def heatmap(run: Run, *, titled: bool = True, narrow: bool = False, smoothed: bo
 def can_smooth(table: Table, task: str) -> bool:
     """Whether the task was answered at two lengths and two depths at least."""
     answered = table.counted.take(table.counted.task == task).counted()
-    return len(np.unique(answered.length)) > 1 and len(np.unique(answered.depth[~np.isnan(answered.depth)])) > 1
+    return len(answered.lengths) > 1 and len(np.unique(answered.depth[~np.isnan(answered.depth)])) > 1
 
 
 # --- cells, shared with the task grid and the difference map ------------------------------------
