@@ -176,16 +176,16 @@ class Question(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def tags(self) -> dict[str, str]:
         """The labels and, as text, the fields that say what kind of question it is: what results are broken down by."""
-        kinds = {
-            "family": self.family,
-            "value_kind": self.value_kind or "",
-            "demonstration": " ".join(self.demonstration),
-            "code_word": self.code_word,
-            "absent": "" if self.absent is None else str(self.absent).lower(),
-            "dataset": self.dataset,
-            "ordinal": str(self.ordinal or ""),
-        }
-        return {**{name: text for name, text in kinds.items() if text}, **self.labels}
+        kinds = (
+            ("family", self.family),
+            ("value_kind", self.value_kind or ""),
+            ("demonstration", " ".join(self.demonstration)),
+            ("code_word", self.code_word),
+            ("absent", "" if self.absent is None else str(self.absent).lower()),
+            ("dataset", self.dataset),
+            ("ordinal", str(self.ordinal or "")),
+        )
+        return {name: text for name, text in kinds if text} | dict(self.labels)
 
 
 # --- what a model is given ----------------------------------------------------------------------

@@ -141,7 +141,7 @@ def _row(record: Record, excerpt: str) -> SampleRow:
         written = outcome.completion_tokens
         graded = next((s.answer for s in record.scores.values()), "")
         graded = graded if graded not in ("", answer, answer.strip()) else None
-    facts = [[f.start, round(f.depth, 4), round(f.depth_asked, 4)] for f in record.facts[:8]] or None
+    facts = tuple((f.start, round(f.depth, 4), round(f.depth_asked, 4)) for f in record.facts[:8]) or None
     labels = ", ".join(f"{k} {v}" for k, v in record.question.tags.items()) or None
     return (
         cell.depth, cell.sample, _NUMBERS[record.failure_class], record.score, record.question.text,
