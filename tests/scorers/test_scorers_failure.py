@@ -27,6 +27,7 @@ NUMBER = make_question("4821907", distractors=["5512345", "6612345"])
 NUMBERS = make_question("4821907", "5512345", "6612345", "7712345")
 PAIR = make_question("misty-harbor", distractors=["bold-arrow"], question="Which word belongs to calm-brook?")
 ID = make_question(UUID, distractors=[OTHER_UUID])
+PAIR_OF_SIGNS = make_question("calm-brook", "wild-fern", question="Which ones?")
 CHAIN = make_question(
     "QXJTL", "MPWRA", "KKLMN",
     distractors=["ZZKOP", "WWERT"], family="tracing", demonstration=("HUY", "PLM"),
@@ -222,6 +223,26 @@ def test_the_value_of_another_line_of_the_document_is_a_distractor(kind: str) ->
         other = failure.value_of_another_line(question, completion.text, document)
         found = classify(question, completion, {"m": ALL.score(question, completion)}, HONEST, other)
         assert (found == expected) if expected else (found[0] != "distractor")
+
+
+@pytest.mark.parametrize(
+    ("question", "value", "document", "expected"),
+    [
+        (NUMBER, "9090909", "9090909 here", "9090909"),
+        (NUMBER, "9090909 or 8080808", "19090909, _8080808, \u00e99090909, 8080808 and 9090909", "8080808"),
+        (NUMBER, "9090909 or 8080808", "an end with 9090909", "9090909"),
+        (NUMBER, "9090909", "a 19090909, a 9090909-1 and a 90909090", ""),
+        (NUMBER, "9090909", "\u0130\u212a 19090909 \u2014 9090909.", "9090909"),
+        (ID, OTHER_UUID, f"id {OTHER_UUID.upper()}\u2014", OTHER_UUID.upper()),
+        (PAIR_OF_SIGNS, "kind-oak", "a \u212aind-oak", "\u212aind-oak"),
+        (PAIR_OF_SIGNS, "bold-arch", "a BOLD-ARCH", "BOLD-ARCH"),
+    ],
+)
+def test_a_value_of_another_line_is_found_as_a_whole_in_any_case(
+    question: Question, value: str, document: str, expected: str
+) -> None:
+    asked = replace(question, family="needle", distractors=())
+    assert failure.value_of_another_line(asked, f"It is {value}.", document) == expected
 
 
 def test_after_an_answer_prefix_many_words_without_a_value_are_off_the_way() -> None:
