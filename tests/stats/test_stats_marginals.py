@@ -191,7 +191,7 @@ def test_codes_are_made_compact_as_numpy_does_it(highest: int) -> None:
 @pytest.mark.parametrize("by", [("task",), ("length",), ("cluster",), ("task", "length", "depth"), ("depth", "sample")])
 def test_a_part_of_numbered_samples_has_the_means_of_the_same_samples_alone(by: tuple[Column, ...]) -> None:
     rng = np.random.default_rng(5)
-    whole = planted(archetype("decay", rng), 3, rng, reading="shared")
+    whole = planted(archetype("smooth decay", rng), 3, rng, reading="shared")
     whole = whole.joined(replace(whole, task=np.full(len(whole), "another"), depth=np.full(len(whole), np.nan)))
     marginals(whole, by)
     rows = rng.random(len(whole)) < 0.3
