@@ -10,12 +10,14 @@ from markupsafe import Markup
 
 from leadline import __version__
 from leadline.core.format import escape_markdown, format_count, sanitise
+from leadline.core.secrets import redact
 from leadline.features.certify.decide import TIE_NATS, QuotedFigure, quoted_figures
 from leadline.features.certify.rounds import Certification
 from leadline.report.charts.grid import difference_map
 from leadline.report.charts.render import PageFigure
 from leadline.report.comparison import comparison_markdown, difference_row, junit_xml
 from leadline.report.page import asset, page_style, policy, template
+from leadline.results.run import Run
 from leadline.stats.drift import DriftMean
 
 PACKAGE = "leadline.features.certify"
@@ -158,6 +160,11 @@ def junit(found: Certification) -> str:
     )
 
 
+def _asked_model(run: Run) -> str:
+    """With its address and all options: they may be all that differs."""
+    return redact(sanitise(str(run.manifest.spec.get("model", run.model)), 200))
+
+
 def write_page(found: Certification, path: Path, servers: list[tuple[str, str]]) -> Path:
     """One table and one picture."""
     style = page_style() + asset("certify.css", PACKAGE)
@@ -169,8 +176,8 @@ def write_page(found: Certification, path: Path, servers: list[tuple[str, str]])
         outcome=found.decision.outcome,
         headline=headline(found),
         sides=[
-            ("base", sanitise(found.base.model, 200)),
-            ("candidate", sanitise(found.candidate.model, 200)),
+            ("base", _asked_model(found.base)),
+            ("candidate", _asked_model(found.candidate)),
             *servers,
         ],
         header=HEADER,
