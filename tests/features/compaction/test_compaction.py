@@ -14,7 +14,15 @@ from leadline.core.errors import UnknownName, UntrustedFile, UsageError
 from leadline.core.records import Failure
 from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.types import Cell, Question
-from leadline.features.compaction.compactors import CompactionFailed, Compactor, split_in_parts, tail_of, without_tools
+from leadline.features.compaction.compactors import (
+    CompactionFailed,
+    Compactor,
+    messages_of,
+    split_in_parts,
+    tail_of,
+    text_of_messages,
+    without_tools,
+)
 from leadline.features.compaction.false_memories import false_memory
 from leadline.features.compaction.report import compaction_results, compaction_section
 from leadline.report.page import page
@@ -44,6 +52,13 @@ def forgets_identifiers(prompt):
 
 def keeps_all(text, tokens):
     return text
+
+def keeps_all_messages(messages, tokens):
+    assert sorted(set(message["role"] for message in messages)) == ["assistant", "tool", "user"]
+    return messages
+
+def returns_numbers(text, tokens):
+    return [1, 2]
 
 def keeps_nothing_of_it(text, tokens):
     return "The session was long."
@@ -156,6 +171,17 @@ def test_tools_are_dropped_and_the_tail_is_kept() -> None:
     assert "".join(split_in_parts(SESSION, 3)) == SESSION
 
 
+def test_a_session_becomes_messages_and_a_session_again(mine: Path) -> None:
+    messages = messages_of(SESSION)
+    assert [message["role"] for message in messages] == ["user", "tool", "assistant", "tool", "user"]
+    assert messages[2]["content"] == "done. It works.\n"
+    assert text_of_messages(messages) == SESSION
+    whole = Compactor(f"{mine}:keeps_all_messages", 10).compact(SESSION, WhitespaceTokenizer())
+    assert whole.text == SESSION.strip()
+    with pytest.raises(CompactionFailed, match="not of messages"):
+        Compactor(f"{mine}:returns_numbers", 10).compact(SESSION, WhitespaceTokenizer())
+
+
 def test_rounds_compact_what_was_kept_with_what_is_new() -> None:
     compactor = Compactor("compact:tail", keep=3, rounds=3)
     found = compactor.compact("a1 a2 a3.\nb1 b2 b3.\nc1 c2 c3.\n", WhitespaceTokenizer())
@@ -200,11 +226,20 @@ def test_a_model_writes_the_summary_by_the_stated_prompt(tmp_path: Path, mine: P
         + '\ndef sums_up(prompt):\n    assert "Its context is nearly full" in prompt\n    return prompt[200:900]\n'
     )
     run = run_of(
-        tmp_path, f"{mine}:reads", {"compactor": "compact:prompt", "compactor_model": f"{mine}:sums_up"},
-        depths=1, samples=2,
+        tmp_path, f"{mine}:reads", {"compactor": "compact:prompt", "compactor_model": f"{mine}:sums_up",
+        "compactor_price": "2/10"}, depths=1, samples=2,
     )  # fmt: skip
     assert [r.question.labels["compactor"] for r in run.records] == ["compact:prompt"] * 2
     assert all(int(r.question.labels["retained"]) < 900 for r in run.records)
+    for labels in (r.question.labels for r in run.records):
+        read, written = int(labels["compactor_read"]), int(labels["compactor_written"])
+        assert read > int(labels["session"]) > written > 0, "the prompt is around the session"
+        assert float(labels["compactor_money"]) == pytest.approx((2 * read + 10 * written) / 1e6, rel=1e-4)
+    [recall] = compaction_results(list(run.records)).recalls
+    assert recall.money is not None
+    section = compaction_section([run], ["x"])
+    assert section is not None
+    assert "of money" in str(section.parts)
 
 
 def test_wrong_names_are_refused_before_anything_is_asked() -> None:
@@ -212,6 +247,7 @@ def test_wrong_names_are_refused_before_anything_is_asked() -> None:
         ({"compactor": "compact:tale"}, UnknownName),
         ({"compactor": "compact:prompt"}, UsageError),
         ({"compactor": "./none.py:x"}, UsageError),
+        ({"compactor_price": "cheap"}, UsageError),
     ):
         with pytest.raises(error):
             registry.task(TaskSpec(name="compaction", options=options))

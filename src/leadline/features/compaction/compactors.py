@@ -4,7 +4,8 @@
     compact:tail             its last lines, as many as fit
     compact:drop-tools       without the calls of tools and what they returned
     compact:prompt           a summary by a model (`compactor_model`), asked for by a stated prompt
-    ./mine.py:compact        a function of text and tokens that returns a text
+    ./mine.py:compact        a function of text and tokens that returns a text or messages; where its first parameter
+                             is called `messages`, it gets the session as [{"role": ..., "content": ...}, ...]
     command="./mine.sh"      a program: the session on stdin, LEADLINE_TOKENS in its environment, what is kept on stdout
 
 A compactor that fails, takes too long, returns nothing or more than it was given fails the samples of its session.
@@ -12,13 +13,14 @@ A compactor that fails, takes too long, returns nothing or more than it was give
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import shlex
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -57,6 +59,9 @@ class Compacted:
     """Tokens of the session."""
     seconds: float
     rounds: int
+    read: int = 0
+    """Tokens that the compactor's model read, and those that it wrote; 0 without a model."""
+    written: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +79,27 @@ class Compactor:
     def compact(self, session: str, tokenizer: Tokenizer) -> Compacted:
         """The session compacted in `rounds` equal parts: each round compacts what was retained and the next part."""
         size, began = len(tokenizer.encode(session)), time.perf_counter()
-        retained = ""
+        retained, read, written = "", 0, 0
         for part in split_in_parts(session, self.rounds):
             given = f"{retained}\n{part}" if retained else part
-            retained = self._once(given, tokenizer)
+            if self._asks_model:
+                summary = summarised(self.model, given, self.keep)
+                read, written = read + summary.read, written + summary.written
+                retained = self._checked(given, summary.text, tokenizer)
+            else:
+                retained = self._checked(given, self._retained(given, tokenizer), tokenizer)
         tokens = len(tokenizer.encode(retained))
-        return Compacted(retained, tokens, size, time.perf_counter() - began, self.rounds)
+        return Compacted(retained, tokens, size, time.perf_counter() - began, self.rounds, read, written)
 
-    def _once(self, given: str, tokenizer: Tokenizer) -> str:
-        retained = self._retained(given, tokenizer)
+    @property
+    def _asks_model(self) -> bool:
+        return self.name == "compact:prompt" and not self.command
+
+    def _checked(self, given: str, retained: object, tokenizer: Tokenizer) -> str:
+        if isinstance(retained, list):
+            retained = text_of_messages(retained)
         if not isinstance(retained, str):
-            raise CompactionFailed(f"the compactor returned {type(retained).__name__}, not a text")
+            raise CompactionFailed(f"the compactor returned {type(retained).__name__}, not a text or messages")
         if not retained.strip():
             raise CompactionFailed("the compactor returned nothing")
         before, after = len(tokenizer.encode(given)), len(tokenizer.encode(retained))
@@ -99,10 +114,9 @@ class Compactor:
             return tail_of(given, self.keep, tokenizer)
         if self.name == "compact:drop-tools":
             return without_tools(given)
-        if self.name == "compact:prompt":
-            return summarised(self.model, given, self.keep)
-        function: Callable[[str, int], object] = registry.find("tasks", self.name)
-        return self._in_time(lambda: function(given, self.keep))
+        function: Callable[[object, int], object] = registry.find("tasks", self.name)
+        content = messages_of(given) if _takes_messages(function) else given
+        return self._in_time(lambda: function(content, self.keep))
 
     def _by_command(self, given: str) -> str:
         registry.refuse_foreign_command(self.command)
@@ -159,6 +173,41 @@ def check_compactor(name: str, command: str, model: str) -> None:
         )
 
 
+Message = dict[str, str]
+
+
+def _takes_messages(function: Callable[..., object]) -> bool:
+    try:
+        return next(iter(inspect.signature(function).parameters), "") == "messages"
+    except (TypeError, ValueError):  # a callable without a signature
+        return False
+
+
+def messages_of(session: str) -> list[Message]:
+    """The session as messages: what users, assistants and the system said, and everything else as a tool's."""
+    messages: list[Message] = []
+    for line in session.splitlines(keepends=True):
+        speaker = _SPEAKER.match(line)
+        if speaker:
+            messages.append({"role": speaker[1], "content": line[speaker.end() :]})
+        elif not messages or (_TOOL.match(line) and messages[-1]["role"] != "tool"):
+            messages.append({"role": "tool", "content": line})
+        else:
+            messages[-1]["content"] += line
+    return messages
+
+
+def text_of_messages(messages: Sequence[object]) -> str:
+    """The transcript of messages; those of tools stand as they are."""
+    text = ""
+    for message in messages:
+        if not isinstance(message, dict) or not isinstance(message.get("content"), str):
+            raise CompactionFailed("the compactor returned a list that is not of messages with role and content")
+        role = str(message.get("role", "tool"))
+        text += ("" if role == "tool" else f"{role}: ") + message["content"].rstrip("\n") + "\n"
+    return text
+
+
 def split_in_parts(session: str, count: int) -> list[str]:
     """Equal parts, cut at line breaks."""
     lines = session.splitlines(keepends=True)
@@ -197,7 +246,16 @@ def _opened(name: str) -> Model:
     return registry.provider(parsed).open(parsed.name)
 
 
-def summarised(name: str, session: str, keep: int) -> str:
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a model wrote, and the tokens that it read and wrote."""
+
+    text: str
+    read: int
+    written: int
+
+
+def summarised(name: str, session: str, keep: int) -> Summary:
     """The summary that a model writes."""
     try:
         model = _opened(name)
@@ -211,4 +269,5 @@ def summarised(name: str, session: str, keep: int) -> str:
         raise CompactionFailed(f"the model of the compactor cannot be asked: {error.what}") from None
     if not isinstance(answer.outcome, Completion):
         raise CompactionFailed(f"the model of the compactor gave no summary: {answer.outcome}"[:ERROR_CHARACTERS])
-    return answer.outcome.text
+    text = answer.outcome.text
+    return Summary(text, len(document.prompt_ids(document.probes[0])), len(model.tokenizer.encode(text)))

@@ -45,6 +45,10 @@ class Recall:
     false: Estimate
     seconds: float
     """Of compacting, for each session."""
+    read: float = 0.0
+    """Tokens that the compactor's model read for each session, and those that it wrote; what they cost, where known."""
+    written: float = 0.0
+    money: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,9 @@ def compaction_results(records: Sequence[Record]) -> CompactionResults:
             _mean(here),
             _false(here),
             fmean(record.preparation_seconds for record in here),
+            _label_mean(here, "compactor_read") or 0.0,
+            _label_mean(here, "compactor_written") or 0.0,
+            _label_mean(here, "compactor_money"),
         )
         for (name, length), here in _grouped(graded, lambda record: (_name(record), record.cell.length)).items()
     ]
@@ -83,6 +90,11 @@ def compaction_results(records: Sequence[Record]) -> CompactionResults:
         kinds = _grouped(own, lambda record: record.question.labels["operation"])
         by_kind[name] = {kind: _mean(here) for kind, here in sorted(kinds.items())}
     return CompactionResults(recalls, by_age, by_kind, failures)
+
+
+def _label_mean(records: Sequence[Record], label: str) -> float | None:
+    known = [float(r.question.labels[label]) for r in records if label in r.question.labels]
+    return fmean(known) if known else None
 
 
 def _name(record: Record) -> str:
@@ -130,7 +142,7 @@ def compaction_section(runs: Sequence[Run], names: Sequence[str]) -> ReportSecti
     return ReportSection(TITLE, tuple(_parts(results)), _values(results), link="Compaction")
 
 
-COLUMNS = ("compactor", "session", "retained", "recall", "false memories", "seconds")
+COLUMNS = ("compactor", "session", "retained", "recall", "false memories", "seconds", "compactor's tokens")
 
 
 def _row(recall: Recall) -> tuple[str, ...]:
@@ -141,7 +153,16 @@ def _row(recall: Recall) -> tuple[str, ...]:
         _percent(recall.recall),
         _percent(recall.false),
         f"{recall.seconds:.2g}",
+        _spent(recall),
     )
+
+
+def _spent(recall: Recall) -> str:
+    """Tokens that its model read and wrote for each session, and money."""
+    if not recall.read:
+        return "-"
+    money = "" if recall.money is None else f", {recall.money:.2g} of money"
+    return f"{format_tokens(recall.read)} + {format_tokens(recall.written)}{money}"
 
 
 def _percent(estimate: Estimate) -> str:
@@ -194,6 +215,9 @@ def _values(results: CompactionResults) -> dict[str, Any]:
                 "recall": estimate_values(recall.recall),
                 "false_memories": estimate_values(recall.false),
                 "seconds": recall.seconds,
+                "compactor_read": recall.read,
+                "compactor_written": recall.written,
+                "compactor_money": recall.money,
             }
             for recall in results.recalls
         ],

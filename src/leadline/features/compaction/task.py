@@ -17,6 +17,7 @@ from pydantic import Field, model_validator
 
 from leadline.core.contracts import DocumentFitter, Source
 from leadline.core.drafts import Draft, DraftQuestion, Fact
+from leadline.core.errors import UsageError
 from leadline.core.records import Failure
 from leadline.core.seeds import Split, rng
 from leadline.core.types import Cell, Document, Reading
@@ -84,12 +85,16 @@ class Compaction(WordedTask):
     keep: float = Field(0.25, gt=0, le=1, description="share of the length that the compactor may keep")
     rounds: int = Field(1, ge=1, le=64, description="compact in so many rounds, as the session grows")
     compactor_timeout: float = Field(600.0, gt=0, description="seconds for one round of the compactor")
+    compactor_price: str = Field(
+        "", description="of a million tokens that compactor_model reads and writes, as 0.15/0.60: money on the record"
+    )
     projects: int = Field(3, ge=2, le=16, description="facts of each kind; those not asked for are distractors")
     answer_tokens: int = Field(48, ge=1, description="tokens for the answer")
 
     @model_validator(mode="after")
     def _compactor_is_known(self) -> Compaction:
         check_compactor(self.compactor, self.command, self.compactor_model)
+        parse_price(self.compactor_price)
         return self
 
     def parts(self) -> Mapping[str, PromptPart]:
@@ -116,7 +121,7 @@ class Compaction(WordedTask):
         except CompactionFailed as problem:
             failure = Failure("compaction", str(problem))
             return replace(whole, probes=(replace(probe, not_asked=failure),))
-        document = fitter.fit(_retained_draft(draft, compacted))
+        document = fitter.fit(_retained_draft(draft, compacted, parse_price(self.compactor_price)))
         return replace(document, preparation_seconds=round(compacted.seconds, 3))
 
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
@@ -163,6 +168,19 @@ class Compaction(WordedTask):
         )
 
 
+def parse_price(text: str) -> tuple[float, float] | None:
+    """Prices of a million tokens in and out; None for an empty text."""
+    if not text:
+        return None
+    try:
+        read, written = map(float, text.split("/"))
+        if min(read, written) >= 0:
+            return read, written
+    except ValueError:
+        pass
+    raise UsageError(f"{text!r} is not a price", where="compactor_price", fix="write 0.15/0.60: in and out, a million")
+
+
 def draw_memory(kind: str, draw: random.Random, taken: set[str], split: Split) -> str:
     """A value of a kind that was not drawn before."""
     nouns = WORDS["nouns"]
@@ -176,12 +194,17 @@ def draw_memory(kind: str, draw: random.Random, taken: set[str], split: Split) -
     return draw_new(forms.get(kind, lambda: draw.choice(nouns)), taken, split)
 
 
-def _retained_draft(draft: Draft, compacted: Compacted) -> Draft:
+def _retained_draft(draft: Draft, compacted: Compacted, price: tuple[float, float] | None) -> Draft:
     """The question with what was retained in the place of the session, and their sizes as labels."""
     notes = {
         "retained": str(compacted.tokens),
         "session": str(compacted.before),
     }
+    if compacted.read:
+        notes |= {"compactor_read": str(compacted.read), "compactor_written": str(compacted.written)}
+    if compacted.read and price:
+        money = (compacted.read * price[0] + compacted.written * price[1]) / 1e6
+        notes["compactor_money"] = f"{money:.6g}"
     return replace(
         draft,
         head=f"{draft.head}{compacted.text}",
