@@ -25,6 +25,8 @@ from leadline.store.ruler_files import RulerFamily, family_of_task, split_questi
 LM_EVAL_NOTE = (
     "lm-eval cuts prompts that do not fit from the left and does not say so: whether all were read whole is unknown"
 )
+INSPECT_VERSION = 2
+"""The version of Inspect's logs whose fields these are."""
 _LM_EVAL_NAME = re.compile(r"^samples_(?P<task>.+?)(?:_\d{4}-\d{2}-\d{2}T[\d.:-]+)?$")
 _LENGTH_SUFFIX = re.compile(r"_(?P<length>\d+)k?$")
 
@@ -171,12 +173,16 @@ def _without_length(task: str, length: int | None) -> str:
 
 def _inspect_log(path: Path) -> HarnessLog:
     try:
-        from inspect_ai.log import read_eval_log, read_eval_log_samples
+        from inspect_ai.log import read_eval_log, read_eval_log_sample_summaries, read_eval_log_samples_by_id
     except ImportError:
         raise MissingExtra("inspect_ai", "inspect", where=str(path)) from None
     try:
         header = read_eval_log(str(path), header_only=True)
-        samples = list(read_eval_log_samples(str(path), all_samples_required=False, resolve_attachments="core"))
+        # By the samples that are there: the header names only those that were known when the evaluation began.
+        ids = [(summary.id, summary.epoch) for summary in read_eval_log_sample_summaries(str(path))]
+        samples = read_eval_log_samples_by_id(
+            str(path), ids, resolve_attachments="core", exclude_fields={"events", "store"}
+        )
     except Exception as error:  # whatever a foreign library raises for a foreign file
         raise SourceError(
             f"cannot be read by inspect_ai: {error}", where=str(path), fix="give an .eval log; update inspect_ai"
@@ -195,6 +201,11 @@ def _inspect_log(path: Path) -> HarnessLog:
     cut = sum(answer.cut_off for task in by_task.values() for answer in task.answers)
     notes = [f"{cut} answers of {path.name} were cut off at their limit of tokens"] if cut else []
     notes += [f"{failed} samples of {path.name} ended in an error and are not graded"] if failed else []
+    if header.version > INSPECT_VERSION:
+        notes.append(
+            f"{path} is a log of version {header.version}, and {INSPECT_VERSION} is known here: compare some scores "
+            "with `inspect view`, or update leadline"
+        )
     notes.append("prompts that a server cut without saying so look like any other in an Inspect log")
     return HarnessLog(path, "inspect", list(by_task.values()), tuple(notes))
 
