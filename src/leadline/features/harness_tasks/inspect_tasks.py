@@ -19,6 +19,7 @@ from inspect_ai._util.error import PrerequisiteError
 from inspect_ai.model import GenerateConfig, get_model
 from inspect_ai.scorer import SampleScore, Score, mean, metric, scorer
 from inspect_ai.solver import solver
+from rich.markup import escape
 
 from leadline.console.options import RunOptions, spec_of
 from leadline.console.output import say
@@ -68,7 +69,7 @@ def leadline_task(
         plan = prepare(spec, planning=True)
         return _task_of(plan)
     except LeadlineError as error:
-        raise PrerequisiteError(str(error)) from error
+        raise PrerequisiteError(escape(str(error))) from error
 
 
 def _text(value: Values) -> str | None:
@@ -97,13 +98,13 @@ def leadline_name(model: Any) -> str:
 
 
 def _task_of(plan: Plan) -> Any:
+    feed = SampleFeed(plan)
     if plan.fitter.frame.form == "completion":
         raise UsageError(
             "the lengths count a text without chat template, and Inspect sends messages",
             where=plan.spec.model,
             fix="leave out api=completions, or name a model with a chat template",
         )
-    feed = SampleFeed(plan)
     kind = plan.model.server.kind if isinstance(plan.model, OpenAIModel) else ""
     return Task(
         dataset=_source(plan, feed),

@@ -176,7 +176,7 @@ class _WindowPiece:
 
     @property
     def count(self) -> int:
-        return self.rows.stop - self.rows.start
+        return int(self.rows.stop) - int(self.rows.start)
 
     @property
     def keys(self) -> int:
