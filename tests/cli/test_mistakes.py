@@ -116,11 +116,39 @@ MISTAKES = {
     "an unknown table in a spec": Mistake(
         ("run", "spec.toml", *SIM), "unknown key 'limit'", "'limits'", 'tasks="niah"\n[limit]\nworkers=2'
     ),
+    # a second look
+    "lengths without commas": Mistake(
+        ("run", "niah", *SIM, "--lengths", "4k 8k"), "'4k 8k' is not a length", 'commas between them: "4k,8k"'
+    ),
+    "lengths as several words": Mistake(
+        ("run", "niah", *SIM, "--lengths", "4k", "8k"), "not expected: 8k", "--lengths 4k,8k,16k"
+    ),
+    "a task in capitals": Mistake(("run", "NIAH", *SIM), "unknown suite or task 'NIAH'", "did you mean 'niah'?"),
+    "the whole address of an endpoint": Mistake(
+        ("run", "--model", "http://127.0.0.1:9/v1/chat/completions"), "no OpenAI-compatible server", "check the port"
+    ),
+    "--context of another tool": Mistake(("run", "niah", *SIM, "--context", "4k"), "--context", "--lengths"),
+    "--max-tokens of another tool": Mistake(
+        ("run", "niah", *SIM, "--max-tokens", "9"), "--max-tokens", "answer_tokens"
+    ),
+    "--dry-run": Mistake(("run", "niah", *SIM, "--dry-run"), "--dry-run", "leadline plan"),
+    "--resume": Mistake(("run", "niah", *SIM, "--resume"), "--resume", "the same command without it"),
+    "--overwrite": Mistake(("run", "niah", *SIM, "--overwrite"), "--overwrite", "--out with another folder"),
+    "--verbose": Mistake(("run", "niah", *SIM, "--verbose"), "--verbose", "--debug"),
+    "--gpu": Mistake(("run", "niah", *SIM, "--gpu", "1"), "--gpu", "hf:NAME?device=cuda:0"),
+    "help as a command": Mistake(("help",), "unknown command 'help'", "leadline --help"),
+    "resume as a command": Mistake(("resume", "runs/a"), "unknown command 'resume'", "run command again"),
+    "show as a command": Mistake(("show", "runs/a"), "unknown command 'show'", "leadline report RUN"),
+    "a list in the singular": Mistake(("list", "suite"), "no command 'suite'", "did you mean leadline list suites?"),
+    "a task's name where it is shown": Mistake(
+        ("list", "tasks", "niah"), "no command 'niah'", "leadline list tasks show niah"
+    ),
+    "one depth in percent": Mistake(("run", "niah", *SIM, "--depths", "5%"), "'5%' is not a depth grid", "0,0.5,1"),
 }
 
 
-def test_there_are_sixty_of_them() -> None:
-    assert len(MISTAKES) == 60
+def test_there_are_77_of_them() -> None:
+    assert len(MISTAKES) == 77
 
 
 @pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)

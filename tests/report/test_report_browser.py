@@ -104,6 +104,14 @@ def test_the_heatmap_can_be_smoothed_and_back(page: Page) -> None:
     assert page.get_attribute("[data-show='raw-0']", "aria-pressed") == "true"
 
 
+def test_the_curves_and_the_outcomes_fit_a_phone(browser: Browser, report: Path) -> None:
+    for page in opened(browser, report):
+        page.set_viewport_size({"width": 390, "height": 844})
+        edges = page.evaluate("[...document.querySelectorAll('.phone svg')].map(s => s.getBoundingClientRect())")
+        assert len(edges) == 2
+        assert all(edge["width"] > 0 and edge["right"] <= 390 for edge in edges)
+
+
 def test_one_tab_stop_a_figure(page: Page) -> None:
     assert page.locator("#raw-0 svg [tabindex='0']").count() == 1
     assert page.locator("#raw-0 svg [data-select][role='button']").count() == 2 * (40 + 8)
@@ -202,7 +210,7 @@ def test_a_printed_page_shows_every_figure_whole(browser: Browser, report: Path)
         page.set_viewport_size({"width": 690, "height": 980})  # A4 less its margins
         assert page.is_hidden("#samples")
         sizes = page.evaluate("[...document.querySelectorAll('figure svg')].map(s => s.getBoundingClientRect().right)")
-        assert len(sizes) == 7
+        assert len(sizes) == 8, "two of them are for phones, and hidden"
         assert max(sizes) <= 690
         assert page.pdf(format="A4").startswith(b"%PDF")
 

@@ -88,7 +88,7 @@ def test_only_the_pages_own_script_and_style_may_run(text: str) -> None:
 
 def test_every_figure_has_a_text_alternative(text: str) -> None:
     figures = [about for tag, about in Parts(text).tags if tag == "svg"]
-    assert len(figures) == 7
+    assert len(figures) == 8
     assert all(len(about["aria-label"] or "") > 40 for about in figures)
 
 

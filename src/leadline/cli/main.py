@@ -62,6 +62,9 @@ OTHER_TOOLS = {
     "--num-samples": "--samples N, the number of samples per cell",
     "--max-length": "--lengths 4k,8k,16k",
     "--context-length": "--lengths 4k,8k,16k",
+    "--context": "--lengths 4k,8k,16k",
+    "--max-tokens": "--set answer_tokens=N, the room for an answer, or --allowance N for thinking",
+    "--max-new-tokens": "--set answer_tokens=N, the room for an answer, or --allowance N for thinking",
     "--concurrency": "--workers",
     "--max-connections": "--workers",
     "--tasks": "--task",
@@ -74,12 +77,34 @@ OTHER_TOOLS = {
     "--output-path": "--out",
     "--batch-size": "--workers N for a server; in process batches are as large as memory allows",
     "--device": "--model hf:NAME?device=cpu",
+    "--gpu": "--model hf:NAME?device=cuda:0",
+    "--gpus": "--model hf:NAME?device=cuda:0",
+}
+"""Options that other tools have, and ours for the same purpose."""
+NOT_AN_OPTION = {
+    "--dry-run": "leadline plan with the same arguments, which sends nothing",
+    "--resume": "the same command without it, which continues what is missing",
+    "--continue": "the same command without it, which continues what is missing",
+    "--overwrite": "--out with another folder; no run is written over",
+    "--force": "--out with another folder; no run is written over",
+    "--verbose": "--debug, which shows tracebacks; a run shows its progress by itself",
+    "-v": "--debug, which shows tracebacks; a run shows its progress by itself",
     "--dtype": "--model hf:NAME?dtype=bf16",
     "--gen-kwargs": "--model PROVIDER:NAME?max_tokens=N&temperature=T",
     "--temperature": "--model openai:NAME?temperature=T",
     "--apply-chat-template": "--model hf:NAME?form=chat, which is the default where the model has a template",
 }
-"""Options that other tools have, and ours for the same purpose."""
+"""Options that other tools have, and what to do here instead."""
+OTHER_COMMANDS = {
+    "help": "leadline --help, or leadline COMMAND --help",
+    "resume": "the same leadline run command again, which continues what is missing",
+    "continue": "the same leadline run command again, which continues what is missing",
+    "show": "leadline report RUN",
+    "plot": "leadline report RUN --figures",
+    "serve": "leadline view, or --serve COMMAND to start a model's server",
+    "init": "leadline run TASK --model MODEL; nothing has to be set up first",
+}
+"""Commands that other tools have, and what to write here."""
 _NO_MEMORY = re.compile("failed to map segment|cannot allocate memory", re.IGNORECASE)
 DISK_ERRORS = {
     errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EISDIR, errno.EIO,
@@ -121,6 +146,9 @@ class LazyGroup(TyperGroup):
                         where="leadline",
                         fix=f"write leadline run {cmd_name} --model MODEL",
                     )
+            if cmd_name in OTHER_COMMANDS:
+                fix = f"write {OTHER_COMMANDS[cmd_name]}"
+                raise UsageError(f"unknown command {cmd_name!r}", where="leadline", fix=fix)
             raise UnknownName("command", cmd_name, known, where="leadline")
         if not known[cmd_name].implementation:
             raise UsageError(
@@ -173,7 +201,7 @@ def root(
 ) -> None:
     """Measure how much of its context window a language model can really use.
 
-    Start with `leadline demo`, or `leadline run niah --model hf:FOLDER`.
+    Start with `leadline demo`, or `leadline run --model http://127.0.0.1:8000`.
     """
 
 
@@ -242,6 +270,10 @@ def _show_usage_error(error: typer.TyperException) -> int:
     extra = re.search(r"unexpected extra arguments?(?:\(s\))? \((.*)\)", what)
     if extra and context and any("--task" in p.opts for p in context.command.params):
         what, fix = _extra_words(extra[1].split(), str(context.params.get("what") or ""))
+    if nested := re.match(r"No such command '([^']*)'", what):
+        what, fix = _nested_command(
+            nested[1], command, list(getattr(getattr(context, "command", None), "commands", {}))
+        )
     if option:
         options = [name for p in context.command.params for name in p.opts] if context else []
         near = get_close_matches(option, [o for o in options if o.startswith("--")], n=1)
@@ -249,6 +281,8 @@ def _show_usage_error(error: typer.TyperException) -> int:
         what = f"no such option: {option}"
         if option == "--suite" and "--task" in options:
             fix = f"name the suite without an option: {command} SUITE; `leadline list suites` has their names"
+        elif option in NOT_AN_OPTION:
+            fix = f"write {NOT_AN_OPTION[option]}"
         elif ours.partition(" ")[0] in options:
             fix = f"did you mean {ours}?"
         elif command.endswith(" plan") and option in _options_of("run"):
@@ -259,11 +293,25 @@ def _show_usage_error(error: typer.TyperException) -> int:
     return UsageError.exit_code
 
 
+def _nested_command(word: str, command: str, known: Sequence[str]) -> tuple[str, str]:
+    """`leadline list suite`, and a name where `show` is needed, as in `leadline tasks niah`."""
+    near = get_close_matches(word, known, n=1)
+    if near or "show" not in known:
+        fix = (
+            f"did you mean {command} {near[0]}?" if near else f"write {command} {known[0]}, or: {', '.join(known[1:])}"
+        )
+    else:
+        fix = f"write {command} show {word}"
+    return f"{command} has no command {word!r}", fix
+
+
 def _extra_words(words: Sequence[str], first: str) -> tuple[str, str]:
     """What is wrong with words after a task, and the fix: a model needs its option, further tasks theirs."""
     model = next((word for word in words if ":" in word and ".py:" not in word), "")
     if model:
         return f"a model is given with --model; not expected: {model}", f"write --model {model}"
+    if all(re.fullmatch(r"\d+[kKmM]?", word) for word in words):
+        return f"not expected: {' '.join(words)}", "put commas between lengths: --lengths 4k,8k,16k"
     named = " ".join(f"--task {word}" for word in [first, *words] if word)
     what = f"one task, suite or file at a time; not expected: {' '.join(words)}"
     return what, f"for several tasks give each with --task: {named}"

@@ -22,6 +22,8 @@ from leadline.core.secrets import remember
 
 LIST_SECONDS = 10.0
 _ADDRESS = re.compile(r"[\w.-]+:\d{2,5}(/[\w./-]*)?")
+_ENDPOINT = re.compile(r"/(chat/completions|completions|models)$")
+"""What an address from a server's log or manual may end with."""
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -41,7 +43,8 @@ def resolve_model(text: str, say: Callable[[str], None] = lambda line: None) -> 
 
 def _at_address(text: str) -> str:
     parts = urlsplit(text)
-    address = urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/"), "", ""))
+    path = _ENDPOINT.sub("", parts.path.rstrip("/"))
+    address = urlunsplit((parts.scheme, parts.netloc, path, "", ""))
     bases = [address] if address.endswith("/v1") else [f"{address}/v1", address]
     key_name = dict(parse_qsl(parts.query)).get("api_key_env", "OPENAI_API_KEY")
     names: list[str] = []

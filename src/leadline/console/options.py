@@ -299,7 +299,7 @@ def with_rule(spec: Spec, until: str) -> Spec:
 
 def _task_names(given: str) -> list[str]:
     """`niah,vt` are two tasks; a path may have commas of its own."""
-    return [given] if ".py:" in given else given.split(",")
+    return [given] if ".py:" in given else [name.strip() for name in given.split(",") if name.strip()]
 
 
 def _values(what: str | None) -> tuple[dict[str, Any], str]:

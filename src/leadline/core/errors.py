@@ -76,7 +76,9 @@ class UnknownName(UsageError):
     def __init__(self, kind: str, name: str, known: Iterable[str], *, where: str = "") -> None:
         choices = sorted(known)
         near = difflib.get_close_matches(name, choices, n=3, cutoff=0.5)
-        if near:
+        if name not in choices and name.lower() in choices:
+            fix = f"did you mean {name.lower()!r}?"
+        elif near:
             fix = f"did you mean {' or '.join(repr(n) for n in near)}?"
         elif choices:
             fix = f"known: {', '.join(choices[:20])}{' ...' if len(choices) > 20 else ''}"

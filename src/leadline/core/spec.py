@@ -54,7 +54,9 @@ def parse_length(value: str | int | float, *, least: int = 1) -> int:
     """`4k` = 4096, `128k` = 131072, `1m` = 1048576; plain numbers are tokens, `least` or more."""
     match = _LENGTH.match(str(value))
     if isinstance(value, bool) or not match:
-        raise UsageError(f"{value!r} is not a length", where="lengths", fix="write 4096, 4k, 128k or 1m")
+        several = isinstance(value, str) and len(value.split()) > 1 and all(map(_LENGTH.match, value.split()))
+        fix = f'put commas between them: "{",".join(str(value).split())}"' if several else "write 4096, 4k, 128k or 1m"
+        raise UsageError(f"{value!r} is not a length", where="lengths", fix=fix)
     number, unit = match.groups()
     tokens = float(number) * {"": 1, "k": 1024, "m": 1024 * 1024}[unit.lower()]
     if not tokens <= MAX_LENGTH:
@@ -108,7 +110,7 @@ def _depths(value: Any) -> tuple[float, ...]:
         depths = tuple(sorted({round(float(d), 6) for d in value}))
     except (TypeError, ValueError, OverflowError):
         raise UsageError(
-            f"{value!r} is not a depth grid", where="depths", fix="write 11, sigmoid:11 or 0,0.5,1"
+            f"{_joined(value)!r} is not a depth grid", where="depths", fix="write 11, sigmoid:11 or 0,0.5,1"
         ) from None
     for depth in depths:
         if not 0 <= depth <= 1:
@@ -118,6 +120,11 @@ def _depths(value: Any) -> tuple[float, ...]:
                 fix="depths run from 0 (start) to 1 (end): write 0.5 for the middle, 11 for a grid",
             )
     return depths
+
+
+def _joined(value: Any) -> Any:
+    """A list as it was typed."""
+    return ",".join(map(str, value)) if isinstance(value, list) else value
 
 
 def even_depths(count: int) -> tuple[float, ...]:

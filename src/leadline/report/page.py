@@ -287,8 +287,9 @@ def _figures(run: Run, at: int, *, alone: bool, live: bool) -> Values:
     if _was_asked(run):
         found["classes"] = class_bars(run, at=at)
         if alone:
+            found["phone_classes"] = class_bars(run, narrow=True, at=at)
             found |= {"curves": curves(run, at=at), "phone_curves": curves(run, narrow=True, at=at)}
-    names = ("heatmap", "smoothed", "small", "classes", "curves", "phone_curves")
+    names = ("heatmap", "smoothed", "small", "classes", "phone_classes", "curves", "phone_curves")
     return {name: PageFigure(found[name], f"{name}-{at}") if name in found else None for name in names}
 
 

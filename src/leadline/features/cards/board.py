@@ -35,6 +35,14 @@ class BoardRow:
     cells: tuple[BoardCell, ...]
     published: bool = False
 
+    @property
+    def model(self) -> str:
+        return self.name.partition("?")[0]
+
+    @property
+    def options(self) -> str:
+        return self.name.partition("?")[2].replace("&", " ")
+
 
 def write_board(
     runs: Sequence[Run], names: Sequence[str], out: Path, published: Sequence[tuple[str, dict[int, float]]] = ()

@@ -14,6 +14,10 @@ from leadline.report.page import template
 from leadline.results.run import Run
 
 PACKAGE = "leadline.features.cards"
+LARGE_CHARACTERS = 20
+"""Of an interval that is shown in large letters, where the effective length is not decided."""
+VALUE_SIZE, VALUE_WIDTH, BOLD_WIDTH = 32, 332, 0.65
+"""The largest letters of the value, the room left of the map, and a bold letter's width as a share of its height."""
 MAP_LEFT, MAP_TOP, MAP_WIDTH, MAP_HEIGHT = 372, 92, 396, 230
 
 
@@ -30,17 +34,22 @@ class MapCell:
 def card_svg(run: Run) -> str:
     """Name, claimed window, effective length with its interval or that it is not decided, a small map, and origin."""
     use = window_use(run)
+    model, _, options = run.label.partition("?")
+    is_range = use.value == use.use and use.interval and run.totals.done and len(use.interval) <= LARGE_CHARACTERS
+    value, interval = (use.interval, "") if is_range else (use.value, use.interval)
     overall = run.table.whole
     accuracy = "" if overall.mean is None else f"{format_percent(overall.mean)}% of answers right"
     if overall.interval is not None:
         accuracy += f" (95%: {format_percent_range(overall.interval)}%)"
     return template("card.svg", PACKAGE).render(
-        name=sanitise(run.label, 44),
+        name=sanitise(model, 44),
         claimed=f"claims {format_length(run.window)} tokens" if run.window else "states no window",
+        options=sanitise(options.replace("&", " "), 60),
         use=use.use,
         colour=COLOURS[use.use],
-        value=sanitise(use.value, 30),
-        interval=sanitise(use.interval, 52),
+        value=sanitise(value, 30),
+        value_size=min(VALUE_SIZE, int(VALUE_WIDTH / (BOLD_WIDTH * max(1, len(value))))),
+        interval=sanitise(interval, 52),
         accuracy=accuracy,
         tasks=sanitise(", ".join(run.titles), 52),
         reading=f"{run.reading} reading, {run.totals.done:,} answers",

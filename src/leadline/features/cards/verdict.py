@@ -41,4 +41,6 @@ def window_use(run: Run) -> WindowUse:
             longest = format_tokens(found.length)
             return WindowUse("not decided", f"at least {longest}{of}", f"longer prompts than {longest} were not asked")
         return WindowUse("uses all it claims", f"{format_length(claimed)}{of}", interval)
+    if claimed is not None and found.bound == "crossing" and found.length >= claimed:  # longer prompts were asked too
+        return WindowUse("uses all it claims", f"{found.point}{of}", interval)
     return WindowUse("uses part", f"{found.point}{of}", interval)
