@@ -20,6 +20,8 @@ from support.prompt_reader import CannotRead, answer_from_text
 KEY = "test-key-of-a-fake-42"
 TURN_TOKENS = 4
 TOOL_TOKENS = 30
+SMALL = 1500
+"""Characters of a request that is no question of a run."""
 
 Page = dict[str, Any]
 
@@ -96,6 +98,8 @@ class HostedFake:
             )
 
     def question(self, body: Page) -> HttpReply | None:
+        if len(json.dumps(body)) < SMALL:
+            return None  # a question about the server
         self.asked.append(body)
         return self.planted.pop(0)() if self.planted else None
 
@@ -451,3 +455,37 @@ class ResponsesFake(HostedFake):
                 self.held[key] = tokens
                 written = max(written, tokens - read)
         return read, written
+
+
+class ChatFake(ResponsesFake):
+    """OpenAI's chat completions, as other hosts have them. Tokens are bytes, so that a local tokenizer knows them."""
+
+    model = "some-chat-model"
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(count=lambda text: len(text.encode()), **options)
+
+    def page(self, method: str, path: str, body: Page) -> Page | HttpReply:
+        if method == "GET":
+            return super().page(method, path, body)
+        if not path.endswith("/chat/completions"):
+            raise Refused(404, "invalid_request_error", f"Invalid URL (POST {path})")
+        if body.get("model") != self.model:
+            what = f"The model '{body.get('model')}' does not exist or you do not have access to it."
+            raise Refused(404, "invalid_request_error", what, code="model_not_found")
+        self._allow(body, "model messages max_tokens temperature tools response_format")
+        planted = self.question(body)
+        return planted if planted is not None else self._chatted(body)
+
+    def _chatted(self, body: Page) -> Page:
+        texts = [message["content"] for message in body["messages"]]
+        total = sum(TURN_TOKENS + self.count(text) for text in texts) + TOOL_TOKENS * len(body.get("tools", []))
+        if total + body["max_tokens"] > self.window:
+            what = f"This model's maximum context length is {self.window} tokens. Reduce the length of the messages."
+            raise Refused(400, "invalid_request_error", what, code="context_length_exceeded")
+        message = {"role": "assistant", "content": self.answer("\n".join(texts))}
+        return {
+            "id": "c", "object": "chat.completion", "model": f"{self.model}-1",
+            "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": total, "completion_tokens": 9, "total_tokens": total + 9},
+        }  # fmt: skip

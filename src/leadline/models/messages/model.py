@@ -23,7 +23,7 @@ from leadline.core.types import Document, Frame, Probe, Tool
 from leadline.models.messages.adapter import Adapter, ModelFacts, read_http
 from leadline.models.messages.caches import DocumentCaches
 from leadline.models.messages.prompt import Block, Message, Prompt, prompt_of
-from leadline.models.openai.discovery import send_with_retries
+from leadline.models.openai.discovery import named_models, send_with_retries
 from leadline.models.openai.http import HttpClient, HttpReply, RequestFailed
 from leadline.models.openai.replies import decode_json, error_in, excerpt, parse_refusal, request_failure
 from leadline.text.tokenizers import ApproximateTokenizer, open_tokenizer
@@ -99,7 +99,9 @@ class MessagesModel:
         else:
             notes.append("lengths are estimates, as prompts are not counted; receipts say how long they were")
         if not self.adapter.greedy:
-            notes.append("no greedy decoding: repeat the run with another --seed to see its noise")
+            notes.append(
+                "no greedy decoding: ask again with --out FOLDER to see how answers to the same questions differ"
+            )
         if options.max_tokens is not None:
             notes.append(f"up to {options.max_tokens} output tokens, beyond the length where tasks allow fewer")
         return ModelCard(
@@ -258,7 +260,7 @@ def _ask_model(client: HttpClient, adapter: Adapter, key_name: str) -> ModelFact
     model = adapter.settings.model
     if reply.status == 404:
         what = f"the API has no model {model!r} for this key: {refusal.message}"
-        raise ServerError(what, where=f"GET {url}", fix=_named_models(client, url))
+        raise ServerError(what, where=f"GET {url}", fix=named_models(client))
     what = f"the API refuses the model {model!r}: {refusal.message}"
     if refusal.transient:
         raise ServerAway(what, where=f"GET {url}", rate_limited=refusal.why == "rate_limited")
@@ -271,19 +273,3 @@ def _advice(refusal: Failure, key_name: str) -> str:
     if refusal.status == 403:
         return f"ask for access to the model, or use a key that has it in ${key_name}"
     return ""
-
-
-MOST_NAMED = 12
-
-
-def _named_models(client: HttpClient, url: str) -> str:
-    """The models that the key can use, for the fix."""
-    reply = send_with_retries(client, "GET", url.rpartition("/")[0])
-    page = decode_json(reply) or {}
-    entries = page.get("data") or page.get("models") or []
-    names = [
-        str(entry.get("id") or entry.get("name") or "").removeprefix("models/")
-        for entry in entries
-        if isinstance(entry, dict)
-    ]
-    return f"it has {', '.join(names[:MOST_NAMED])}" if names else "correct the name of the model"

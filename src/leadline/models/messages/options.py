@@ -99,7 +99,7 @@ class HostedProvider(ModelProvider):
         key = read_key(variable, f"{self.base_url} {json.dumps(self.extra)} {self.system}")
         if not key and self.base_url.rstrip("/") == self.official:
             names = " or ".join(f"${known}" for known in ((self.api_key_env,) if self.api_key_env else self.key_names))
-            raise UsageError(f"there is no key: {names} is not set", where="model", fix=f"export {variable}=...")
+            raise UsageError(f"there is no key: {names} is not set", where="model", fix=f"put the key into ${variable}")
         headers = {**self.headers, **({self.key_header: key} if key else {})}
         client = HttpClient(self.base_url, headers=headers, timeout=self.timeout)
         client.rate_limit_wait = self.rate_limit_wait

@@ -222,6 +222,18 @@ def _models(client: HttpClient) -> list[dict[str, Any]] | None:
     raise ServerError(f"the server answers {reply.status}: {format_error(error_in(body) or body)}", where=where)
 
 
+MOST_NAMED = 12
+
+
+def named_models(client: HttpClient) -> str:
+    """The models that the key can use, for the fix of an error."""
+    page = decode_json(send_with_retries(client, "GET", f"{client.base_url}/models")) or {}
+    entries = page.get("data") or page.get("models") or []
+    known = [entry.get("id") or entry.get("name") for entry in entries if isinstance(entry, dict)]
+    names = [str(name).removeprefix("models/") for name in known if name]
+    return f"it has {', '.join(names[:MOST_NAMED])}" if names else "correct the name of the model"
+
+
 def _find_api(client: HttpClient) -> str:
     """The URL of this server's API, where base_url is another page of the same server; empty if not found."""
     url = urlsplit(client.base_url)

@@ -39,6 +39,7 @@ from leadline.models.openai.discovery import (
     ask_preemptions,
     ask_prefix_cache,
     inspect_server,
+    named_models,
     send_with_retries,
 )
 from leadline.models.openai.http import HttpClient, HttpReply, RequestFailed
@@ -198,7 +199,7 @@ class OpenAI(ModelProvider):
         try:
             if official and not client.sends_key:
                 what = f"there is no key: ${self.api_key_env} is not set"
-                raise UsageError(what, where="model", fix=f"export {self.api_key_env}=...")
+                raise UsageError(what, where="model", fix=f"put the key into ${self.api_key_env}")
             client.rate_limit_wait = self.rate_limit_wait
             keys = self.cache_key == "yes" or (self.cache_key == "auto" and host in CACHE_KEY_HOSTS)
             settings = Settings(name, self.temperature, self.thinking, extra=self.extra, caching=self.cache_key != "no")
@@ -563,6 +564,8 @@ class OpenAIModel:
             return f"${name} is set, and its key is refused" if os.environ.get(name, "").strip() else f"set ${name}"
         if failure.status == 404 and self.server.suggested_url:
             return f"write base_url={self.server.suggested_url}"
+        if failure.status == 404 and self.server.model in failure.message:
+            return named_models(self._client)
         if failure.status == 404:
             return f"api={'completions' if self._chat else 'chat'} may be what this server has; or correct base_url"
         return ""

@@ -27,6 +27,8 @@ MOST_MARKS = 4
 LEAST_CACHED = 1024
 LEAST_OUTPUT = 16
 """OpenAI refuses fewer output tokens."""
+COUNTED_FIELDS = frozenset(("instructions", "tools", "reasoning", "text"))
+"""Fields of the user's own that are part of a prompt."""
 MARKED_FROM = (5, 6)
 EFFORTS = ("minimal", "low", "medium", "high", "xhigh")
 _REASONS = {"max_output_tokens": "length", "max_tokens": "length"}
@@ -80,7 +82,8 @@ class ResponsesAdapter:
         return "/responses", {**body, **settings.extra}
 
     def count_body(self, prompt: Prompt) -> tuple[str, Body]:
-        return "/responses/input_tokens", self._asked(prompt)
+        own = {name: value for name, value in self.settings.extra.items() if name in COUNTED_FIELDS}
+        return "/responses/input_tokens", {**self._asked(prompt), **own}
 
     def read_count(self, page: Json) -> int | None:
         count = page.get("input_tokens")

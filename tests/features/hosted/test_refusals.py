@@ -1,0 +1,175 @@
+"""What models do not allow: known by their names, or learned from a refusal, and said either way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import leadline
+from leadline.core import registry
+from leadline.core.contracts import Model
+from leadline.core.errors import UsageError
+from leadline.core.records import Completion, Failure, Record
+from leadline.core.spec import make_spec
+from leadline.features.hosted.anthropic import AnthropicAdapter, version_of
+from leadline.features.hosted.gemini import GeminiAdapter
+from leadline.models.messages.adapter import Settings
+from leadline.models.messages.prompt import Block, Message, Prompt
+from support.hosted_fakes import KEY, AnthropicFake, GeminiFake, HostedFake, ResponsesFake
+
+NAMES = {AnthropicFake: "anthropic:{}?", GeminiFake: "gemini:{}?", ResponsesFake: "openai:{}?api=responses&"}
+PROMPT = Prompt((Message("user", (Block("How are you?"),)),), 2000)
+
+
+@pytest.fixture(autouse=True)
+def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ANTHROPIC_API_KEY", "GEMINI_API_KEY", "OPENAI_API_KEY"):
+        monkeypatch.setenv(name, KEY)
+
+
+def asked(fake: HostedFake, folder: Path, options: str = "", **spec: Any) -> tuple[list[Record], list[str]]:
+    values = {"tasks": ["niah"], "lengths": "2k", "depths": 1, "samples": 2, **spec}
+    with fake.served() as url:
+        model = NAMES[type(fake)].format(fake.model) + f"base_url={url}{options}"
+        run = leadline.measure(make_spec({"model": model, **values}), folder / "run", checks=False)
+    return list(run.records), run.manifest.model["notes"]
+
+
+def opened(fake: HostedFake, options: str) -> Model:
+    with fake.served() as url:
+        name = registry.ModelName.parse(NAMES[type(fake)].format(fake.model) + f"base_url={url}{options}")
+        return registry.provider(name).open(name.name)
+
+
+@pytest.mark.parametrize(
+    ("model", "version"),
+    [
+        ("claude-opus-4-7", (4, 7)), ("claude-sonnet-4-5-20250929", (4, 5)), ("claude-haiku-4.5", (4, 5)),
+        ("claude-sonnet-5", (5, 0)), ("claude-sonnet-4-20250514", (4, 0)), ("another", None),
+    ],
+)  # fmt: skip
+def test_the_version_is_read_from_the_name(model: str, version: tuple[int, int] | None) -> None:
+    assert version_of(model) == version
+
+
+def test_a_temperature_that_the_name_rules_out_is_not_sent_and_said(tmp_path: Path) -> None:
+    fake = AnthropicFake(model="claude-opus-4-8")
+    records, notes = asked(fake, tmp_path)
+    assert all(isinstance(record.outcome, Completion) for record in records)
+    assert not any("temperature" in body for body in fake.asked)
+    assert any("no greedy decoding" in note for note in notes)
+    assert all(any("no greedy decoding" in note for note in record.sent.notes) for record in records)
+
+
+def test_a_temperature_that_a_model_refuses_is_sent_once(tmp_path: Path) -> None:
+    fake = ResponsesFake(takes_temperature=False)
+    records, _ = asked(fake, tmp_path, limits={"workers": 1})
+    assert all(isinstance(record.outcome, Completion) for record in records)
+    assert not any("temperature" in body for body in fake.asked)  # those that were not refused
+    assert all(any("no temperature" in note for note in record.sent.notes) for record in records)
+
+
+def test_a_prefilled_answer_is_sent_to_models_that_take_it_and_appended_for_others(tmp_path: Path) -> None:
+    older, newer = AnthropicFake(model="claude-opus-4-5"), AnthropicFake(model="claude-opus-4-6")
+    (first, *_), _ = asked(older, tmp_path / "older", "&prefill=yes")
+    (second, *_), notes = asked(newer, tmp_path / "newer", "&prefill=yes")
+    assert [body["messages"][-1]["role"] for body in older.asked + newer.asked] == ["assistant"] * 2 + ["user"] * 2
+    assert (first.sent.prefix, second.sent.prefix) == ("prefill", "appended")
+    assert any("prefilled" in note for note in notes)
+
+
+def test_a_prefill_refused_without_a_known_version_is_learned() -> None:
+    adapter = AnthropicAdapter(Settings("somebodys-claude", prefill=True))
+    refusal = Failure("refused_request", "This model does not support assistant message prefill.", status=400)
+    path, body = adapter.request_body(Prompt(PROMPT.messages, 10, prefix="The answer is"))
+    assert (path, body["messages"][-1]["role"]) == ("/messages", "assistant")
+    assert adapter.adapts_to(refusal)
+    _, body = adapter.request_body(Prompt(PROMPT.messages, 10, prefix=" The answer is"))
+    assert body["messages"][-1]["content"][-1]["text"] == "How are you? The answer is"
+    assert not adapter.adapts_to(refusal)
+
+
+@pytest.mark.parametrize(
+    ("model", "setting", "thinking", "effort"),
+    [
+        ("claude-opus-4-8", "high", {"type": "adaptive"}, "high"),
+        ("claude-opus-4-8", "max", {"type": "adaptive"}, "max"),
+        ("claude-opus-4-8", "off", {"type": "disabled"}, None),
+        ("claude-opus-4-5", "2048", {"type": "enabled", "budget_tokens": 2048}, None),
+        ("claude-opus-4-5", "low", None, "low"),
+    ],
+)
+def test_thinking_is_sent_in_the_form_of_the_version(
+    model: str, setting: str, thinking: Any, effort: str | None
+) -> None:
+    _, body = AnthropicAdapter(Settings(model, thinking=setting)).request_body(PROMPT)
+    assert body.get("thinking") == thinking
+    assert (body.get("output_config") or {}).get("effort") == effort
+    assert ("temperature" in body) == (setting in ("off", "low") and model == "claude-opus-4-5")
+
+
+def test_a_budget_refused_is_sent_as_adaptive_and_said() -> None:
+    adapter = AnthropicAdapter(Settings("somebodys-claude", thinking="2048"))
+    said = '"thinking.type.enabled" is not supported for this model. Use "thinking.type.adaptive"'
+    assert adapter.adapts_to(Failure("refused_request", said, status=400))
+    assert adapter.request_body(PROMPT)[1]["thinking"] == {"type": "adaptive"}
+    assert any("budget" in note for note in adapter.settings.notes)
+
+
+@pytest.mark.parametrize(
+    ("kind", "model", "setting"),
+    [
+        (AnthropicFake, "claude-opus-4-8", "4096"), (AnthropicFake, "claude-opus-4-5", "100"),
+        (GeminiFake, "gemini-3-pro", "4096"), (GeminiFake, "gemini-2.5-pro", "high"),
+        (ResponsesFake, "gpt-5.6", "4096"),
+    ],
+)  # fmt: skip
+def test_thinking_that_the_model_has_no_field_for_is_an_error_with_a_fix(
+    kind: type[HostedFake], model: str, setting: str
+) -> None:
+    with pytest.raises(UsageError) as raised:
+        opened(kind(model=model), f"&thinking={setting}")
+    assert raised.value.fix
+
+
+@pytest.mark.parametrize(
+    ("model", "setting", "config"),
+    [
+        ("gemini-3-pro", "low", {"thinkingLevel": "low"}),
+        ("gemini-2.5-flash", "off", {"thinkingBudget": 0}),
+        ("gemini-2.5-flash", "4096", {"thinkingBudget": 4096}),
+        ("gemini-2.5-flash", "on", {"thinkingBudget": -1}),
+    ],
+)
+def test_gemini_thinks_by_level_or_by_budget(model: str, setting: str, config: dict[str, Any]) -> None:
+    _, body = GeminiAdapter(Settings(model, thinking=setting)).request_body(PROMPT)
+    assert body["generationConfig"]["thinkingConfig"] == config
+
+
+def test_google_says_in_its_details_how_long_to_wait_and_when_waiting_is_no_use() -> None:
+    adapter = GeminiAdapter(Settings("gemini-3-pro"))
+
+    def limited(*details: dict[str, Any]) -> Failure:
+        error = {"code": 429, "message": "You exceeded your quota", "status": "RESOURCE_EXHAUSTED"}
+        outcome = adapter.read_reply(429, {"error": {**error, "details": list(details)}})
+        assert isinstance(outcome, Failure)
+        return outcome
+
+    minute = limited({"violations": [{"quotaId": "InputTokensPerMinute"}]}, {"retryDelay": "37.5s"})
+    assert (minute.why, minute.transient, minute.retry_after) == ("rate_limited", True, 37.5)
+    assert not limited({"violations": [{"quotaId": "RequestsPerDayPerProject"}]}).transient
+
+
+def test_thinking_that_is_counted_and_not_shown_is_on_the_record(tmp_path: Path) -> None:
+    records, _ = asked(ResponsesFake(), tmp_path)
+    assert [record.outcome.thinking_tokens for record in records if isinstance(record.outcome, Completion)] == [4, 4]
+
+
+def test_a_request_too_large_for_the_api_is_one_of_length() -> None:
+    adapter = AnthropicAdapter(Settings("claude-opus-4-8"))
+    page = {"type": "error", "error": {"type": "request_too_large", "message": "Request exceeds the maximum size"}}
+    outcome = adapter.read_reply(413, page)
+    assert isinstance(outcome, Failure)
+    assert outcome.why == "context_length"
