@@ -21,10 +21,10 @@ from leadline.text.generated import GeneratedText
 from leadline.text.sources import open_source
 from support.toy_tokenizers import toy_tokenizer
 
-NAMES = ("prose", "legal", "medical", "chat", "code", "agent", "german", "french", "spanish")
+NAMES = ("prose", "legal", "medical", "reports", "chat", "code", "agent", "german", "french", "spanish")
 CHARACTERS_PER_TOKEN = 4.3
 OVERLAP = {"prose": 0.03, "legal": 0.16, "medical": 0.1, "chat": 0.08, "code": 0.08, "agent": 0.03}  # fmt: skip
-OVERLAP |= {"german": 0.05, "french": 0.09, "spanish": 0.09}
+OVERLAP |= {"reports": 0.08, "german": 0.05, "french": 0.09, "spanish": 0.09}
 """Most of the 8-grams that two samples of 32k tokens may share. Contracts and code are formulaic."""
 
 
@@ -112,7 +112,7 @@ def test_nothing_looks_like_a_needle(name: str) -> None:
     assert all(any(phrase in wording.lower() for wording in WORDINGS) for phrase in ("kept for", "was assigned"))
 
 
-@pytest.mark.parametrize("name", ["prose", "legal", "medical", "chat"])
+@pytest.mark.parametrize("name", ["prose", "legal", "medical", "reports", "chat"])
 def test_the_grammar_is_english(name: str) -> None:
     written = text(name, 11, 60_000)
     assert not re.search(r"[{}\[\]|«»_]|  | [,.;]|,,", written)

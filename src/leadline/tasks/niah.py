@@ -89,7 +89,7 @@ class NeedleTask(WordedTask):
     options_elsewhere: ClassVar[Mapping[str, str]] = OPTION_TASKS
 
     haystack: str = Field(
-        "prose", description="prose, legal, medical, chat, code, noise, a path, or a mixture a:0.5,b:0.5"
+        "prose", description="prose, legal, medical, reports, chat, code, noise, a path, or a mixture a:0.5,b:0.5"
     )
     unit: Unit = Field("sentence", description="what a path or mixture is cut into: sentence or paragraph")
     repeat: bool = Field(False, description="use the haystack more than once when it is too short")
@@ -385,7 +385,8 @@ class Needle(TranslatedTask, KeyedNeedles):
     """
 
     haystack: str = Field(
-        "prose", description="prose, legal, medical, chat, code, noise, needles, a path, or a mixture a:0.5,b:0.5"
+        "prose",
+        description="prose, legal, medical, reports, chat, code, noise, needles, a path, or a mixture a:0.5,b:0.5",
     )
 
     @model_validator(mode="after")

@@ -1,7 +1,7 @@
 """Haystacks: the text that fills documents. None of them needs a download.
 
 noise                               five short sentences, repeated
-prose, legal, medical, chat, code,
+prose, legal, medical, reports, chat, code,
 agent                               generated text without end, about invented people, places and projects
 german, french, spanish             generated prose in other languages
 python-docs, python-code            the documentation and the source of Python's standard library
@@ -308,7 +308,8 @@ def noise() -> TextSource:
     return TextSource("noise", lambda: line * 64, lambda text: text.splitlines(keepends=True), repeat=True)
 
 
-PROSE, LEGAL, MEDICAL, CHAT, CODE, AGENT = map(GeneratedText, ("prose", "legal", "medical", "chat", "code", "agent"))
+PROSE, LEGAL, MEDICAL, REPORTS = map(GeneratedText, ("prose", "legal", "medical", "reports"))
+CHAT, CODE, AGENT = map(GeneratedText, ("chat", "code", "agent"))
 GERMAN, FRENCH, SPANISH = map(GeneratedText, ("german", "french", "spanish"))
 
 _PYTHON = f"Python {sys.version.split()[0]}"

@@ -1,4 +1,4 @@
-"""Generated text without end: prose, legal, medical, chat, code, sessions of agents, and prose in three
+"""Generated text without end: prose, legal, medical, reports, chat, code, sessions of agents, and prose in three
 more languages, every word of it written for Leadline.
 
     GeneratedText("prose").text(seed=7, characters=5000)
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 VERSION = 2
 """Raised when the same seed would give another text though the grammars are the same."""
-NAMES = ("prose", "legal", "medical", "chat", "code", "agent", "german", "french", "spanish")
+NAMES = ("prose", "legal", "medical", "reports", "chat", "code", "agent", "german", "french", "spanish")
 LINES = ("code", "agent")
 """Texts in which a fact is a line of its own."""
 DEALT_LEVELS = 3
