@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -15,13 +16,18 @@ from leadline.report.heatmap_data import (
     ACCURACY,
     CLASS_COLOURS,
     DIFFERENCE,
+    PALETTES,
+    RED_GREEN,
     Scale,
+    accuracy_scale,
     colour_at,
     ink_on,
     luminance,
     rgb_of,
 )
 from leadline.results.table import FAILURE_CLASSES
+from support.commands import Say
+from support.planted_runs import decay, planted_records, write_run
 
 Lab = tuple[float, float, float]
 Matrix = tuple[Lab, Lab, Lab]
@@ -47,9 +53,10 @@ def oklab(colour: str, eyes: Matrix) -> Lab:
     )
 
 
+@pytest.mark.parametrize("scale", PALETTES.values(), ids=PALETTES.keys())
 @pytest.mark.parametrize("eyes", SEEN.values(), ids=SEEN.keys())
-def test_more_right_is_always_lighter(eyes: Matrix) -> None:
-    lights = [oklab(colour_at(ACCURACY, i / 50), eyes)[0] for i in range(51)]
+def test_more_right_is_always_lighter(eyes: Matrix, scale: Scale) -> None:
+    lights = [oklab(colour_at(scale, i / 50), eyes)[0] for i in range(51)]
     assert all(a < b for a, b in pairwise(lights))
 
 
@@ -65,7 +72,7 @@ def test_a_loss_and_a_gain_of_the_same_size_look_different(eyes: Matrix) -> None
         assert math.dist(oklab(loss, eyes), oklab(gain, eyes)) > 0.05
 
 
-@pytest.mark.parametrize("scale", [ACCURACY, DIFFERENCE], ids=["accuracy", "difference"])
+@pytest.mark.parametrize("scale", [ACCURACY, RED_GREEN, DIFFERENCE], ids=["accuracy", "red-green", "difference"])
 def test_numbers_are_readable_on_every_colour(scale: Scale) -> None:
     for i in range(101):
         colour = colour_at(scale, i / 100)
@@ -78,6 +85,23 @@ def test_the_ends_of_a_scale_are_its_ends() -> None:
     assert colour_at(ACCURACY, 1) == ACCURACY[-1]
     assert colour_at(ACCURACY, 0.5) == ACCURACY[5]
     assert colour_at(ACCURACY, 7) == ACCURACY[-1]
+
+
+def test_a_report_is_drawn_in_the_palette_that_is_chosen(say: Say, tmp_path: Path) -> None:
+    records = list(planted_records(decay, lengths=[1024, 2048], depths=[0.0, 1.0], samples=3))
+    folder = str(write_run(tmp_path / "run", records, samples=3))
+    figures, cards = [], []
+    for words in ([], ["--palette", "red-green"]):
+        assert say("report", folder, *words).code == 0
+        figures.append((tmp_path / "run/heatmap.svg").read_text())
+        assert say("card", folder, "-o", "card.svg", *words).code == 0
+        cards.append((tmp_path / "card.svg").read_text())
+    for scale, here in ((ACCURACY, 0), (RED_GREEN, 1)):
+        right = f"rgb{rgb_of(scale[-1])}"
+        assert [right in figure for figure in figures] == [number == here for number in (0, 1)]
+        assert [scale[-1] in card for card in cards] == [number == here for number in (0, 1)]
+    assert say("report", folder, "--palette", "rainbow").code == 64
+    assert accuracy_scale() == ACCURACY
 
 
 def test_every_failure_class_has_a_colour_of_its_own() -> None:

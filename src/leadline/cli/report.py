@@ -29,6 +29,7 @@ from leadline.report.charts.render import write_figure
 from leadline.report.comparison import titles
 from leadline.report.export import export_figures
 from leadline.report.export import markdown as in_markdown
+from leadline.report.heatmap_data import Palette, drawn_in
 from leadline.report.page import write_page
 from leadline.report.score_tables import suite_latex
 from leadline.report.sections import run_values
@@ -56,6 +57,7 @@ def report(
     latex: Annotated[
         bool, typer.Option("--latex", help="Print a LaTeX table: one run by task, or several runs. Draws nothing.")
     ] = False,
+    palette: Annotated[Palette, typer.Option(help="Colours of accuracy in figures and page.")] = "plum-mint",
     json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON; draws nothing.")] = False,
 ) -> None:
     """Show runs: a summary in the terminal; heatmap.png, .svg, .pdf and report.html in the run's folder.
@@ -71,6 +73,13 @@ def report(
     if latex:
         echo(suite_latex(loaded, titles(loaded)))
         return
+    with drawn_in(palette):
+        _show_and_write(loaded, output, figures, data, markdown=markdown)
+
+
+def _show_and_write(
+    loaded: Sequence[Run], output: Path | None, figures: Path | None, data: Path | None, *, markdown: bool
+) -> None:
     if not markdown:  # tables first: drawing may fail
         with continue_if_unread():
             console = SanitisingConsole()

@@ -1,14 +1,18 @@
 """What figures, terminal and live page have in common: the colours of results, and the data of a heatmap.
 
 `ACCURACY` runs from dark plum (0%) to pale mint (100%). Lightness increases throughout in even OKLab steps, so it works
-in grey, in print and with any colour vision. `DIFFERENCE` is orange for a loss and blue for a gain, darker with size.
+in grey, in print and with any colour vision. `RED_GREEN`, for those who choose it, has the colours of many
+published needle maps, and becomes lighter throughout as well. `DIFFERENCE` is orange for a loss and blue for a gain,
+darker with size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Literal
 
 from leadline.core.format import format_depth, format_length, format_percent, sanitise
 from leadline.core.records import FailureClass
@@ -22,6 +26,14 @@ ACCURACY: Final = (
     "#2a0324", "#38113f", "#43225e", "#463a7d", "#3f5796", "#3174a7",
     "#3291b4", "#44acbc", "#6bc6c3", "#99decc", "#c6f5da",
 )  # fmt: skip
+# Piecewise linear in OKLCH: lightness .34 .52 .66 .80 .92, chroma .135 .16 .14 .15 .14, hue 25 32 60 105 135.
+RED_GREEN: Final = (
+    "#6d030e", "#841816", "#9b291e", "#b23a26", "#c35b1f", "#cf7b26",
+    "#d49618", "#d1b32a", "#cace4f", "#c3e474", "#bcfa99",
+)  # fmt: skip
+Palette = Literal["plum-mint", "red-green"]
+PALETTES: Final[Mapping[Palette, Scale]] = {"plum-mint": ACCURACY, "red-green": RED_GREEN}
+_palette: ContextVar[Palette] = ContextVar("palette", default="plum-mint")
 DIFFERENCE: Final = (
     "#7f2704", "#b3470c", "#dd7430", "#f1a672", "#f8d6bd", "#f4f4f2",
     "#c9ddee", "#8fbbdd", "#5191c2", "#24679f", "#0b3f70",
@@ -51,6 +63,21 @@ CLASS_COLOURS: Final[dict[FailureClass, str]] = {
     "error": "#a11d33",
     "measured": "#667381",
 }
+
+
+def accuracy_scale() -> Scale:
+    """The colours of accuracy, from 0% to 100%: those of the palette that was chosen."""
+    return PALETTES[_palette.get()]
+
+
+@contextmanager
+def drawn_in(palette: Palette) -> Iterator[None]:
+    """Inside, accuracy is drawn in these colours."""
+    before = _palette.set(palette)
+    try:
+        yield
+    finally:
+        _palette.reset(before)
 
 
 def colour_at(scale: Scale, share: float) -> str:
@@ -115,7 +142,7 @@ class HeatmapCell:
         cell = cls(
             row, format_length(place.length), tally.mean, format_percent(tally.mean), note, label, select, low, high
         )
-        return cell if tally.mean is None else cell.coloured(ACCURACY, tally.mean)
+        return cell if tally.mean is None else cell.coloured(accuracy_scale(), tally.mean)
 
     def coloured(self, scale: Scale, share: float) -> HeatmapCell:
         colour = colour_at(scale, share)

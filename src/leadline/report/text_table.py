@@ -10,7 +10,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from leadline.core.format import escape_markdown
-from leadline.report.heatmap_data import ACCURACY, colour_at, ink_on
+from leadline.report.heatmap_data import accuracy_scale, colour_at, ink_on
 
 _PLAIN = box.Box("    \n    \n -- \n    \n -- \n -- \n    \n    \n", ascii=True)
 _COLOURED = box.Box("    \n    \n ── \n    \n ── \n ── \n    \n    \n")
@@ -99,7 +99,7 @@ def _scores(table: TextTable, *, plain: bool) -> Grid:
 def _coloured(cell: TextCell, *, plain: bool) -> Text:
     if plain or cell.share is None:
         return Text(cell.text if plain else f"{cell.text:>5} ")
-    background = colour_at(ACCURACY, cell.share)
+    background = colour_at(accuracy_scale(), cell.share)
     return Text(f"{cell.text:>5} ", style=f"{ink_on(background)} on {background}")
 
 

@@ -14,6 +14,7 @@ from leadline.features.cards.draw import badge_svg, card_svg
 from leadline.features.cards.verdict import window_use
 from leadline.report.charts.render import renderer
 from leadline.report.comparison import titles
+from leadline.report.heatmap_data import Palette, drawn_in
 from leadline.results.run import load_run
 from leadline.results.score_files import read_table
 from leadline.store.manifest import MANIFEST
@@ -24,13 +25,16 @@ RUN_HELP = "A run folder, as printed by `leadline run`."
 def card(
     run: Annotated[Path, typer.Argument(metavar="RUN", help=RUN_HELP)],
     out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="Ends in .svg or .png.")] = Path("card.svg"),
+    palette: Annotated[Palette, typer.Option(help="Colours of accuracy in the map.")] = "plum-mint",
 ) -> None:
     """Draw one picture of a run: claimed window, effective length with its interval or "not decided", a small map.
 
     \b
       leadline card runs/standard-model-1a2b3c4d -o card.png
     """
-    _write(card_svg(load_run(run)), out, scale=2.0)
+    with drawn_in(palette):
+        picture = card_svg(load_run(run))
+    _write(picture, out, scale=2.0)
 
 
 def badge(

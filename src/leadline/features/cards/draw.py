@@ -9,7 +9,7 @@ from typing import Any
 from leadline import __version__
 from leadline.core.format import format_length, format_percent, format_percent_range, sanitise
 from leadline.features.cards.verdict import COLOURS, window_use
-from leadline.report.heatmap_data import ACCURACY, colour_at
+from leadline.report.heatmap_data import accuracy_scale, colour_at
 from leadline.report.page import template
 from leadline.results.run import Run
 
@@ -94,7 +94,7 @@ def _map(run: Run) -> list[MapCell]:
                 at = "" if depth < 0 else f", depth {100 * depth:.0f}%"
                 title = f"{format_length(length)}{at}: {format_percent(mean)}%"
                 x, y = MAP_LEFT + column * width, MAP_TOP + row * height
-                cells.append(MapCell(x, y, width - 2, height - 2, colour_at(ACCURACY, mean), title))
+                cells.append(MapCell(x, y, width - 2, height - 2, colour_at(accuracy_scale(), mean), title))
     return cells
 
 

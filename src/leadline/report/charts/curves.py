@@ -27,7 +27,7 @@ from leadline.report.charts.theme import (
     panel_title,
     selectable,
 )
-from leadline.report.heatmap_data import ACCURACY, HEAD, LINE, MUTED, colour_at, selection, short_name
+from leadline.report.heatmap_data import HEAD, LINE, MUTED, accuracy_scale, colour_at, selection, short_name
 from leadline.results.breakdowns import Stratum
 from leadline.results.run import Run, format_interval_kind
 from leadline.results.table import Tally, format_mean
@@ -71,7 +71,7 @@ class Sweep:
 
 def _dark_to_light(count: int) -> list[str]:
     steps = (DARKEST + (LIGHTEST - DARKEST) * i / max(count - 1, 1) for i in range(count))
-    return [colour_at(ACCURACY, step) for step in steps]
+    return [colour_at(accuracy_scale(), step) for step in steps]
 
 
 def sweeps_of(tasks: Sequence[str]) -> list[Sweep]:

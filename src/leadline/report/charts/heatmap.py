@@ -21,7 +21,16 @@ from leadline.report.charts.theme import (
     rows_of,
     selectable,
 )
-from leadline.report.heatmap_data import ACCURACY, DIFFERENCE, HEAD, MUTED, TEXT, HeatmapCell, HeatmapData, heatmaps_of
+from leadline.report.heatmap_data import (
+    DIFFERENCE,
+    HEAD,
+    MUTED,
+    TEXT,
+    HeatmapCell,
+    HeatmapData,
+    accuracy_scale,
+    heatmaps_of,
+)
 from leadline.results.run import Run, format_interval_kind
 from leadline.results.table import Table, format_cell
 from leadline.results.verdict import reading_warning
@@ -124,12 +133,14 @@ class CellColour:
     format: str
 
 
-ACCURACY_COLOUR = CellColour(
-    "accuracy", alt.Scale(domain=[0, 1], range=list(ACCURACY), clamp=True), (0, 0.25, 0.5, 0.75, 1), ".0%"
-)
 DIFFERENCE_COLOUR = CellColour(
     "points", alt.Scale(domain=[-50, 50], range=list(DIFFERENCE), clamp=True), (-50, -25, 0, 25, 50), "+d"
 )
+
+
+def accuracy_colour() -> CellColour:
+    scale = alt.Scale(domain=[0, 1], range=list(accuracy_scale()), clamp=True)
+    return CellColour("accuracy", scale, (0, 0.25, 0.5, 0.75, 1), ".0%")
 
 
 def cell_row(cell: HeatmapCell) -> ChartRow:
@@ -159,8 +170,9 @@ def named_rows(rows: Sequence[str], title: str | None) -> alt.Y:
     return alt.Y("row:O", sort=list(rows), scale=CELL_SCALE, axis=axis)
 
 
-def heatmap_cells(x: alt.X, y: alt.Y, size: CellSize, colour: CellColour = ACCURACY_COLOUR) -> ChartSpec:
+def heatmap_cells(x: alt.X, y: alt.Y, size: CellSize, colour: CellColour | None = None) -> ChartSpec:
     """Coloured cells with their numbers, and dashed outlines for cells without data. The caller joins the rows."""
+    colour = colour or accuracy_colour()
     base = alt.Chart().encode(x, y)
     known, unknown = base.transform_filter(f"!({_NO_DATA})"), base.transform_filter(_NO_DATA)
     where: dict[str, Any] = {"gradientLength": min(200, max(80, size.height))}
@@ -253,7 +265,7 @@ def _smoothed_cells(surface: SmoothSurface, data: HeatmapData) -> dict[tuple[str
         where = f"{data.title}, length {cell.column}, depth {cell.row}"
         label = f"{where}: smoothed {format_percent(mean)}%, 95% interval {interval}, measured {seen}"
         new = replace(cell, mean=mean, low=low, high=high, value=format_percent(mean), note=seen, label=label)
-        made[cell.row, cell.column] = new.coloured(ACCURACY, mean)
+        made[cell.row, cell.column] = new.coloured(accuracy_scale(), mean)
     return made
 
 
