@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.server
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from leadline.console.model_names import resolve_model
-from leadline.core.errors import ServerError, UsageError
+from leadline.core.errors import LeadlineError, ServerError, UsageError
 
 LISTED: list[str] = []
 
@@ -56,6 +57,32 @@ def test_no_server_is_an_error_that_names_the_address() -> None:
     with pytest.raises(ServerError) as error:
         resolve_model("http://127.0.0.1:9")
     assert "127.0.0.1:9/v1/models" in error.value.where
+
+
+@pytest.mark.parametrize(
+    "address", ["http://[", "http://[::1", "http://127.0.0.1:port", "http://127.0.0.1:99999", "http://", "http://a b"]
+)
+def test_what_is_no_address_is_an_error_and_not_a_fault(address: str) -> None:
+    with pytest.raises(LeadlineError) as caught:
+        resolve_model(address)
+    assert caught.value.exit_code in (64, 69)
+    if "[" in address or "port" in address:
+        assert caught.value.what.endswith("is not an address")
+
+
+def test_a_server_that_does_not_speak_http_is_an_error() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            for _ in range(2):
+                connection, _ = server.accept()
+                connection.sendall(b"SSH-2.0-OpenSSH_9.6\r\n")
+                connection.close()
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        with pytest.raises(ServerError):
+            resolve_model(f"http://127.0.0.1:{server.getsockname()[1]}")
 
 
 def test_folders_and_names_on_the_hub_are_transformers_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,9 @@ import re
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from http.client import HTTPException
 from pathlib import Path
-from urllib.parse import parse_qsl, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit, urlunsplit
 
 from leadline.core.errors import ServerError, UsageError
 from leadline.core.format import sanitise
@@ -42,7 +43,7 @@ def resolve_model(text: str, say: Callable[[str], None] = lambda line: None) -> 
 
 
 def _at_address(text: str) -> str:
-    parts = urlsplit(text)
+    parts = address_parts(text)
     path = _ENDPOINT.sub("", parts.path.rstrip("/"))
     address = urlunsplit((parts.scheme, parts.netloc, path, "", ""))
     bases = [address] if address.endswith("/v1") else [f"{address}/v1", address]
@@ -65,6 +66,19 @@ def _at_address(text: str) -> str:
     return f"openai:{names[0]}?base_url={base}{options}"
 
 
+def address_parts(text: str) -> SplitResult:
+    """The parts of a server's address, or an error that shows it."""
+    try:
+        parts = urlsplit(text)
+        if parts.hostname and parts.port != 0:
+            return parts
+    except ValueError:  # http://[, a port that is no number
+        pass
+    raise UsageError(
+        f"{sanitise(text, 100)!r} is not an address", where="--model", fix="write --model http://HOST:PORT"
+    )
+
+
 def _listed(base: str, key_name: str) -> list[str]:
     """The names of GET base/models; none where it does not answer in that form."""
     key = os.environ.get(key_name, "").strip()
@@ -84,7 +98,7 @@ def _listed(base: str, key_name: str) -> list[str]:
             fix = f"put the right key into {key_name}, {other}" if key else f"export {key_name}=..., {other}"
             raise UsageError(f"{what} ({error.code})", where=f"GET {base}/models", fix=fix) from None
         return []
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, OverflowError, HTTPException, ValueError, KeyError, TypeError, AttributeError):
         return []
 
 

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
-from urllib.parse import urlsplit
 
 import typer
 
+from leadline.console.model_names import address_parts
 from leadline.console.output import say
 from leadline.core import registry
 from leadline.core.errors import Interrupted, UsageError
@@ -41,7 +41,7 @@ def serving(command: str, model: str, out: Path | None) -> Iterator[str]:
         yield model
         return
     address = server_address(command, model)
-    port = urlsplit(address).port or 80
+    port = address_parts(address).port or 80
     log = Path("runs") / f"server-{port}.log" if out is None else out.with_name(f"{out.name}-server.log")
     with ending_on_sigterm(), StartedServer(command, address, log, say=say) as server, blaming(server):
         yield model or address

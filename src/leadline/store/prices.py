@@ -124,7 +124,10 @@ def discounts_of(model: str) -> Discounts | None:
     query = parse_qs(model.partition("?")[2])
     provider = _documented().get(model.partition(":")[0])
     default = provider.hosts[0] if provider is not None else ""
-    host = urlsplit(query["base_url"][0]).hostname or "" if "base_url" in query else default
+    try:
+        host = urlsplit(query["base_url"][0]).hostname or "" if "base_url" in query else default
+    except ValueError:  # no address: opening the model says so
+        return None
     return next((found for found in _documented().values() if host in found.hosts), None)
 
 
