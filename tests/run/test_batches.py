@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,9 @@ from leadline.run import batches
 from leadline.run.events import Event, Note, Waiting
 from leadline.run.measure import measure_spec
 from leadline.run.stopping import Stop
-from leadline.store.batches import BatchFolder, SavedBatch
-from leadline.store.runs import RunWriter, every_record
+from leadline.store.batches import BatchFolder
+from leadline.store.runs import every_record
+from support.batch_ends import Killed, Place, at_record, at_request, at_saving, counted
 from support.batch_server import BATCHED, BatchServer, Fate
 from support.commands import Say
 from support.fake_server import FakeServer
@@ -163,72 +164,6 @@ def test_a_queue_without_room_for_one_question_ends_the_run_with_what_the_provid
 
 
 # --- the program ends
-
-
-class Killed(BaseException):
-    """Stands for the end of the program."""
-
-
-def counted(action: Callable[[], None], at: int) -> Callable[[], None]:
-    """Does the action at its `at`-th call."""
-    calls = 0
-
-    def call() -> None:
-        nonlocal calls
-        calls += 1
-        if calls == at:
-            action()
-
-    return call
-
-
-def die() -> None:
-    raise Killed
-
-
-def dies_around(
-    monkeypatch: pytest.MonkeyPatch, owner: type, name: str, at: int, *, after: bool, step: str = ""
-) -> None:
-    """The program ends before or after the `at`-th call of a method (with a batch at this step)."""
-    whole, dies = getattr(owner, name), counted(die, at)
-
-    def wrapped(self: Any, value: Any) -> Any:
-        matters = not step or (isinstance(value, SavedBatch) and value.step == step)
-        if matters and not after:
-            dies()
-        result = whole(self, value)
-        if matters and after:
-            dies()
-        return result
-
-    monkeypatch.setattr(owner, name, wrapped)
-
-
-Place = Callable[[pytest.MonkeyPatch, BatchServer], None]
-
-
-def at_request(method: str, path: str, at: int = 1, *, after: bool = False) -> Place:
-    def arrange(monkeypatch: pytest.MonkeyPatch, server: BatchServer) -> None:
-        dies = counted(die, at)
-
-        def watch(asked: str, asked_path: str) -> None:
-            if asked == method and asked_path.startswith(path):
-                dies()
-
-        if after:
-            server.after = watch
-        else:
-            server.before = watch
-
-    return arrange
-
-
-def at_saving(step: str, at: int = 1, *, after: bool) -> Place:
-    return lambda monkeypatch, server: dies_around(monkeypatch, BatchFolder, "save", at, after=after, step=step)
-
-
-def at_record(at: int, *, after: bool) -> Place:
-    return lambda monkeypatch, server: dies_around(monkeypatch, RunWriter, "append", at, after=after)
 
 
 PLACES: dict[str, Place] = {

@@ -281,7 +281,9 @@ def _show_results(run: Run) -> None:
     echo(f"samples   {totals.planned:,} planned, {totals.done:,} answered, {totals.failed:,} failed")
     if answers := _format_answers(totals):
         echo(f"answers   {answers}")
-    echo(f"receipts  {receipts.equal:,} equal, {receipts.different:,} different, {receipts.not_given:,} not given")
+    estimates = f", {receipts.estimated:,} of estimated lengths" if receipts.estimated else ""
+    compared = f"{receipts.equal:,} equal, {receipts.different:,} different, {receipts.not_given:,} not given"
+    echo(f"receipts  {compared}{estimates}")
     if used := format_cache_use(totals.cache):
         echo(f"tokens    {used}")
     show_money(run.paid, run.paid_to_judges)

@@ -99,6 +99,18 @@ class Batches(Protocol):
         ...
 
 
+class QuestionWriter(Protocol):
+    """What writes the request of a question and reads the reply to it, for batches: a model."""
+
+    def batch_request(self, document: Document, probe: Probe) -> tuple[str, bytes, Sent]:
+        """The path of the endpoint, the body, and what the record says about it."""
+        ...
+
+    def batch_outcome(self, reply: BatchReply, document: Document, probe: Probe, sent: Sent) -> Completion | Failure:
+        """A question that was refused for a field that is no longer sent may be asked again: it is transient."""
+        ...
+
+
 @runtime_checkable
 class HasBatches(Protocol):
     """A model whose provider may have batches."""

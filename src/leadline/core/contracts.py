@@ -231,6 +231,9 @@ class ModelCard(Options):
     notes: tuple[str, ...] = ()
     nested_problem: str = ""
     """Why prefixes of one long reading differ from short readings; empty if they do not."""
+    estimates_lengths: bool = Field(False, exclude=True)
+    """Whether our counts of prompts are estimates, so that only the model's own counts, its receipts, say how long they
+    were."""
     slots: int | None = Field(None, exclude=True)
     """How many requests its server answers at once, where it says so: more would only wait there."""
     plan_only: str = Field("", exclude=True)

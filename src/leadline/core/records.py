@@ -123,6 +123,8 @@ class Receipt(msgspec.Struct, frozen=True, omit_defaults=True):
     """Cached prompt tokens that `theirs` leaves out, as some servers report it."""
     cacheable: int = 0
     """First tokens of the prompt that the server had read before, for another probe of the document."""
+    estimated: bool = False
+    """Whether `ours` is an estimate, with which nothing can be compared."""
 
     @property
     def read(self) -> int | None:
@@ -131,13 +133,13 @@ class Receipt(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def ok(self) -> bool | None:
-        return None if self.theirs is None else self.read == self.ours
+        return None if self.theirs is None or self.estimated else self.read == self.ours
 
     @property
     def short(self) -> bool:
         """Whether the model read fewer tokens than were sent, by more than templates can differ."""
         slack = max(SLACK_TOKENS, SLACK_SHARE * self.ours)
-        return self.read is not None and self.ours - self.read > slack
+        return not self.estimated and self.read is not None and self.ours - self.read > slack
 
 
 class PlantedRecord(msgspec.Struct, frozen=True):

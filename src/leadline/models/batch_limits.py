@@ -12,6 +12,20 @@ _LIMITS = (
         hours=24,
         source="OpenAI's API reference, POST /v1/batches, read 2026-08-21",
     ),
+    BatchLimits(
+        provider="anthropic",
+        requests=100_000,
+        bytes=256_000_000,
+        hours=24,
+        source="Anthropic's documentation of message batches, read 2026-08-07",
+    ),
+    BatchLimits(
+        provider="gemini",
+        requests=100_000,
+        bytes=20_000_000,
+        hours=24,
+        source="Google's documentation of the Batch API, inline requests, read 2026-08-21; it names no number",
+    ),
 )
 
 BATCH_LIMITS = {limits.provider: limits for limits in _LIMITS}

@@ -413,6 +413,11 @@ def receipts(run: Run) -> NamedValues:
         ("of these, truncated", format_count(totals.receipts.truncated, "sample")),
         ("of these, more tokens than sent", format_count(totals.receipts.more, "sample")),
         ("token count not given", format_count(totals.receipts.not_given, "sample")),
+        *(
+            [("length estimated", format_count(totals.receipts.estimated, "sample"))]
+            if totals.receipts.estimated
+            else []
+        ),
         *((f"answered by {sanitise(name)}", format_count(n, "sample")) for name, n in totals.served_by.most_common(20)),
     ]
 

@@ -179,7 +179,11 @@ class Run:
         """`1.23 usd (prices of 2026-11-01)`; empty if the run was made without prices."""
         if self.tariff is None:
             return ""
-        estimated = "" if self.receipts.equal + self.receipts.different else ", by our own token counts"
+        estimated = (
+            ""
+            if self.receipts.equal + self.receipts.different + self.receipts.estimated
+            else ", by our own token counts"
+        )
         return f"{format_money(self.money, self.tariff.currency)} ({self.tariff.origin}{estimated})"
 
     @cached_property

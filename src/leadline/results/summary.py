@@ -179,6 +179,7 @@ def _receipt_values(run: Run) -> dict[str, int]:
         "different": run.receipts.different,
         "not_given": run.receipts.not_given,
         "largest_difference": run.receipts.largest_difference,
+        **({"estimated": run.receipts.estimated} if run.receipts.estimated else {}),
     }
 
 

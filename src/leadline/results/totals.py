@@ -44,12 +44,26 @@ class Receipts:
     cached_left_out: int = 0
     """Counts that became equal or nearly so with the cached tokens, which the server leaves out."""
     not_given: int = 0
+    estimated: int = 0
+    """Counts that cannot be compared, since ours are estimates, with the sums of both."""
+    estimated_tokens: int = 0
+    counted_tokens: int = 0
     largest_difference: int = 0
     """Tokens read minus tokens sent, where that is largest."""
+
+    @property
+    def tokens_per_estimated(self) -> float | None:
+        """Tokens that were read for each of those that we estimated; None without estimates."""
+        return self.counted_tokens / self.estimated_tokens if self.estimated_tokens else None
 
     def add(self, receipt: Receipt) -> None:
         if receipt.read is None:
             self.not_given += 1
+            return
+        if receipt.estimated:
+            self.estimated += 1
+            self.estimated_tokens += receipt.ours
+            self.counted_tokens += receipt.read
             return
         self.cached_left_out += receipt.cached > 0
         difference = receipt.read - receipt.ours

@@ -429,6 +429,8 @@ def _not_measured(run: Run) -> list[str]:
             f"{format_count(whole.failed, 'sample')} failed{cut}; failed samples {table.where_failures_count}."
         )
     lines += filter(None, [format_missing(run)])
+    if (read := run.totals.receipts.tokens_per_estimated) is not None:
+        lines.append(f"Lengths are estimates: by its receipts the model read {read:.2f} tokens for each of these.")
     if run.totals.receipts.different:
         lines.append(f"{format_count(run.totals.receipts.different, 'sample')} read at another length than was sent.")
     return lines

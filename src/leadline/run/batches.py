@@ -47,6 +47,8 @@ MAY_HAVE_ARRIVED: frozenset[FailureKind] = frozenset(
 )
 """Failures of submitting after which there may be a batch all the same."""
 LEFT_OUT = Failure("aborted", "the batch has no result for this question", transient=True)
+ENVELOPE_BYTES = 512
+"""What a request has around the questions of a batch."""
 IN_BATCH = "batch"
 """Under this name a record's decoding has the provider's id of its batch."""
 
@@ -81,7 +83,7 @@ class _BatchRun:
         self._folder = BatchFolder(writer.folder)
         self._retrier = Retrier(LogprobAdapter(plan.model), limits, stop, listen)
         self._backoff = Backoff(limits.attempts, timeout=limits.timeout, rate_limit_wait=limits.rate_limit_wait)
-        self._recorder = Recorder(plan.spec.model, plan.spec.reading)
+        self._recorder = Recorder(plan.spec.model, plan.spec.reading, estimated=plan.model.card.estimates_lengths)
         self._budget = budget_of(limits, writer.folder, plan.spec.model, plan.tariff)
         self._missing = [c for planned in planned_documents(plan.spec, plan.tasks, done) for c in planned.missing]
         self._todo: dict[str, int] = {}
@@ -174,6 +176,12 @@ class _BatchRun:
             if isinstance(outcome, Failure):
                 self._folder.forget(batch)
                 self._raise_if_stopped()
+                if outcome.why == "rate_limited" and self._open:
+                    self._again |= {item.cell: item.attempt for item in items.values()}
+                    self._is_blocked = True
+                    for item in items.values():
+                        self._pay(item)
+                    return
                 raise self._stopped_by(outcome, "the provider takes no batch")
             now = time.time()
             batch = self._folder.save(msgspec.structs.replace(batch, id=outcome, step="submitted", submitted=now))
@@ -188,13 +196,15 @@ class _BatchRun:
         outcome = self._batches.submit(batch.tag, lines)
         if isinstance(outcome, Failure) and outcome.why in MAY_HAVE_ARRIVED:
             return self._looked_up(batch) or outcome
+        if isinstance(outcome, Failure) and outcome.why == "rate_limited" and self._open:
+            return msgspec.structs.replace(outcome, transient=False)  # not here: when another batch has ended
         return outcome
 
     def _filled(self, tag: str) -> tuple[list[bytes], dict[str, BatchItem]]:
         """The next batch: as many questions as the limits of the provider, and the budget, have room for."""
         lines: list[bytes] = []
         items: dict[str, BatchItem] = {}
-        size, most_bytes = 0, self._batches.limits.bytes
+        size, most_bytes = 0, self._batches.limits.bytes - ENVELOPE_BYTES
         while len(items) < self._most and not self.stop.is_set and (work := self._next()) is not None:
             document, probe = work
             name = f"{tag}-{len(items)}"
@@ -296,7 +306,8 @@ class _BatchRun:
 
     def _end(self, batch: SavedBatch, state: BatchState) -> None:
         if state.status == "gone":
-            raise self._gone(batch, "the provider has no such batch")
+            said = f" ({state.message})" if state.message else ""
+            raise self._gone(batch, f"the provider has no such batch{said}")
         if state.status == "refused":
             self._close(batch, "refused", state.message)
             raise RunStopped(

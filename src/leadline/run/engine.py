@@ -106,7 +106,7 @@ class _Engine:
         self.stop = stop
         self._breaker = Breaker(plan.spec.limits.breaker)
         self._retrier = Retrier(LogprobAdapter(plan.model), plan.spec.limits, self.stop, self._events.append)
-        self._recorder = Recorder(plan.spec.model, plan.spec.reading)
+        self._recorder = Recorder(plan.spec.model, plan.spec.reading, estimated=plan.model.card.estimates_lengths)
         counts_remotely = isinstance(plan.model.tokenizer, Remote)
         self._budget = budget_of(plan.spec.limits, writer.folder, plan.spec.model, plan.tariff)
         self._limit = plan.document_limit()

@@ -40,13 +40,15 @@ from leadline.store.manifest import Manifest, read_manifest
 from leadline.store.runs import RunWriter, every_record, locked, replace_records
 
 
-def receipt_for(ours: int, outcome: Outcome, cacheable: int = 0) -> Receipt:
+def receipt_for(ours: int, outcome: Outcome, cacheable: int = 0, *, estimated: bool = False) -> Receipt:
     """Our count and the model's own, which failures and measurements do not have.
 
     A count that is short, but not when the cached tokens are added, is that of a server that leaves those out.
     """
     if not isinstance(outcome, Completion) or outcome.prompt_tokens is None:
-        return Receipt(ours, None, cacheable=cacheable)
+        return Receipt(ours, None, cacheable=cacheable, estimated=estimated)
+    if estimated:
+        return Receipt(ours, outcome.prompt_tokens, cacheable=cacheable, estimated=True)
     plain = Receipt(ours, outcome.prompt_tokens, cacheable=cacheable)
     cached = (outcome.cached_tokens or 0) + (outcome.cache_write_tokens or 0)
     left_out = plain.short and abs(outcome.prompt_tokens + cached - ours) <= SLACK_TOKENS
@@ -79,8 +81,10 @@ class Grade(NamedTuple):
 class Recorder:
     """Makes the records of one run. Looks up each scorer once."""
 
-    def __init__(self, model: str, reading: Reading) -> None:
+    def __init__(self, model: str, reading: Reading, *, estimated: bool = False) -> None:
+        """`estimated` says that the lengths of prompts are estimates, so that no receipt can be compared with them."""
         self._model = model
+        self._estimated = estimated
         self._reading = reading
         self._scorers: dict[str, Scorer] = {}
 
@@ -88,7 +92,7 @@ class Recorder:
         """`cacheable` are the first tokens of the prompt that were asked before, so that a server may keep them."""
         probe, answer = asked.probe, asked.answer
         outcome = _without_secrets(answer.outcome)
-        receipt = receipt_for(probe.prompt_tokens, outcome, cacheable)
+        receipt = receipt_for(probe.prompt_tokens, outcome, cacheable, estimated=self._estimated)
         read = document.text[document.body_start_characters : probe.cut_characters]
         grade = self.grade(probe.question, outcome, receipt, read, probe.cell.key)
         sent = answer.sent

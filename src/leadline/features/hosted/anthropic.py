@@ -15,8 +15,11 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
+from leadline.core.batches import Batches, QuestionWriter
 from leadline.core.errors import UsageError
 from leadline.core.records import WINDOW_FULL, Completion, Failure
+from leadline.features.hosted.anthropic_batches import AnthropicBatches
+from leadline.models.batch_http import BatchClient
 from leadline.models.messages.adapter import (
     Body,
     Caching,
@@ -30,6 +33,7 @@ from leadline.models.messages.adapter import (
 )
 from leadline.models.messages.options import HostedProvider
 from leadline.models.messages.prompt import Block, Message, Prompt
+from leadline.models.openai.http import HttpClient
 
 VERSION = "2023-06-01"
 MOST_MARKS = 4
@@ -107,6 +111,9 @@ class AnthropicAdapter:
     @property
     def greedy(self) -> bool:
         return self.settings.temperature == 0
+
+    def open_batches(self, client: HttpClient, questions: QuestionWriter) -> Batches:
+        return AnthropicBatches(BatchClient(client, self._key_name), questions).checked()
 
     def model_path(self) -> str:
         return f"/models/{self.settings.model}"

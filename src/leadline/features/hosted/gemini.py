@@ -16,8 +16,11 @@ from typing import ClassVar
 import msgspec
 from pydantic import Field
 
+from leadline.core.batches import Batches, QuestionWriter
 from leadline.core.errors import UsageError
 from leadline.core.records import Completion, Failure
+from leadline.features.hosted.gemini_batches import GeminiBatches
+from leadline.models.batch_http import BatchClient
 from leadline.models.messages.adapter import (
     Body,
     Caching,
@@ -31,6 +34,7 @@ from leadline.models.messages.adapter import (
 )
 from leadline.models.messages.options import HostedProvider
 from leadline.models.messages.prompt import Message, Prompt
+from leadline.models.openai.http import HttpClient
 
 LEVELS = ("minimal", "low", "medium", "high")
 LEAST_CACHED, LEAST_CACHED_BEFORE = 4096, 2048
@@ -75,6 +79,9 @@ class GeminiAdapter:
     @property
     def greedy(self) -> bool:
         return self.settings.temperature == 0
+
+    def open_batches(self, client: HttpClient, questions: QuestionWriter) -> Batches:
+        return GeminiBatches(BatchClient(client, self._key_name), questions, self.settings.model).checked()
 
     def model_path(self) -> str:
         return f"/models/{self.settings.model}"

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
+from leadline.core.batches import Batches, QuestionWriter
 from leadline.core.records import Completion, Failure
 from leadline.models.messages.prompt import Prompt
-from leadline.models.openai.http import HttpReply
+from leadline.models.openai.http import HttpClient, HttpReply
 from leadline.models.openai.replies import (
     decode_json,
     error_in,
@@ -112,6 +113,15 @@ class Adapter(Protocol):
 
     def adapts_to(self, refusal: Failure) -> bool:
         """Whether the request can be written in another way, after this refusal. What changed is in the notes."""
+        ...
+
+
+@runtime_checkable
+class ProvidesBatches(Protocol):
+    """An adapter whose API has batches."""
+
+    def open_batches(self, client: HttpClient, questions: QuestionWriter) -> Batches:
+        """Raises UsageError where the server has none."""
         ...
 
 

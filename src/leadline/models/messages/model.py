@@ -14,13 +14,14 @@ from typing import Any
 
 import msgspec
 
+from leadline.core.batches import Batches, BatchReply, no_batches
 from leadline.core.contracts import BatchUnit, ModelCard, PrefixCache, Tokenizer
-from leadline.core.errors import ServerAway, ServerError
+from leadline.core.errors import ServerAway, ServerError, UsageError
 from leadline.core.records import Answer, Completion, Failure, Sent
 from leadline.core.seeds import digest, digest_bytes
 from leadline.core.turns import PLAIN_TURNS, Turns
 from leadline.core.types import Document, Frame, Probe, Tool
-from leadline.models.messages.adapter import Adapter, ModelFacts, read_http
+from leadline.models.messages.adapter import Adapter, ModelFacts, ProvidesBatches, read_http
 from leadline.models.messages.caches import DocumentCaches
 from leadline.models.messages.prompt import Block, Message, Prompt, prompt_of
 from leadline.models.openai.discovery import named_models, send_with_retries
@@ -31,7 +32,7 @@ from leadline.text.tokenizers import ApproximateTokenizer, open_tokenizer
 ADAPTATIONS = 4
 """How often one request is written again after a refusal."""
 UNLIMITED = 1 << 40
-_TURNS = Turns(
+MESSAGE_TURNS = Turns(
     before="",
     after="",
     between=tuple((role, following, f"\n\n\u2063{following}\u2063\n\n") for role, following, _ in PLAIN_TURNS.between),
@@ -87,7 +88,7 @@ class MessagesModel:
                 [adapter.provider, settings.model, settings.system, settings.prefill, settings.thinking]
             ),
             system=settings.system,
-            turns=_TURNS,
+            turns=MESSAGE_TURNS,
         )
 
     @property
@@ -117,6 +118,7 @@ class MessagesModel:
                 "decoding": digest([dict(options.options)]),
             },
             notes=tuple(notes),
+            estimates_lengths=not self._counts,
         )
 
     @property
@@ -156,6 +158,29 @@ class MessagesModel:
         least = self.adapter.caching.least
         marked = self.adapter.settings.caching and probe.cut_tokens >= least
         return prompt_of(document, probe, allowance, marked=marked)
+
+    def open_batches(self) -> Batches:
+        if self._counts:  # a document is fitted by what earlier ones have shown: it cannot be made again
+            what = "documents that are fitted by counts cannot be made again when the answers of a batch arrive"
+            fix = "add count=no: lengths are then estimates, counted by receipts; or leave out --batch"
+            raise UsageError(what, where="--batch", fix=fix)
+        if isinstance(self.adapter, ProvidesBatches):
+            return self.adapter.open_batches(self._client, self)
+        raise no_batches(f"models of {self.adapter.provider} have no batches", where=self.address)
+
+    def batch_request(self, document: Document, probe: Probe) -> tuple[str, bytes, Sent]:
+        prompt = self.prompt(document, probe)
+        path, body = self.adapter.request_body(prompt)
+        data = msgspec.json.encode(body)
+        return path, data, self._sent(document, probe, prompt, body, data)
+
+    def batch_outcome(self, reply: BatchReply, document: Document, probe: Probe, sent: Sent) -> Completion | Failure:
+        outcome = self.outcome_of(HttpReply(reply.status, reply.body))
+        if isinstance(outcome, Failure) and outcome.why == "refused_request":
+            adapts = self.adapter.adapts_to(outcome)
+            if adapts or self.batch_request(document, probe)[2].digest != sent.digest:
+                return msgspec.structs.replace(outcome, transient=True)
+        return outcome
 
     def _ask(self, document: Document, probe: Probe) -> Answer:
         began = time.perf_counter()

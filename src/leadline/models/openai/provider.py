@@ -22,6 +22,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import msgspec
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
+from leadline.core.batches import BatchReply
 from leadline.core.contracts import BatchUnit, Model, ModelCard, ModelProvider, PrefixCache, Tokenizer
 from leadline.core.errors import ServerError, TokenizerError, UsageError
 from leadline.core.files import expand_path
@@ -30,6 +31,7 @@ from leadline.core.secrets import is_key, is_random, remember, secret_in
 from leadline.core.seeds import digest
 from leadline.core.spec import parse_length
 from leadline.core.types import AnswerTime, Continuation, Document, Frame, NextToken, Probe, TokenNLL, Tool
+from leadline.models.batch_http import BatchClient
 from leadline.models.messages.adapter import Settings
 from leadline.models.messages.keys import checked_variable, read_key
 from leadline.models.messages.model import MessagesModel, ModelOptions, open_model
@@ -446,19 +448,18 @@ class OpenAIModel:
         return prefix, *self._requests.for_probe(document, probe, prefix, allowance)
 
     def open_batches(self) -> OpenAIBatches:
-        key_name = self._options.api_key_env
-        if self.server.away:  # for a plan
-            return OpenAIBatches(self._client, self, key_name)
-        return OpenAIBatches.open(self._client, self, key_name)
+        batches = OpenAIBatches(BatchClient(self._client, self._options.api_key_env), self)
+        return batches if self.server.away else batches.checked()  # away: for a plan
 
     def batch_request(self, document: Document, probe: Probe) -> tuple[str, bytes, Sent]:
         _, body, sent = self._written(document, probe)
         return self._url(self._asks_chat).removeprefix(self._client.base_url), body, sent
 
-    def batch_outcome(self, reply: HttpReply, document: Document, probe: Probe, sent: Sent) -> Completion | Failure:
-        """A question that was refused for a field that is no longer sent may be asked again."""
+    def batch_outcome(self, reply: BatchReply, document: Document, probe: Probe, sent: Sent) -> Completion | Failure:
         prefix = probe.question.answer_prefix if document.frame.prefill else ""
-        outcome = self._parsed(reply, prefix, chat=self._asks_chat, tools=bool(document.tools))
+        outcome = self._parsed(
+            HttpReply(reply.status, reply.body), prefix, chat=self._asks_chat, tools=bool(document.tools)
+        )
         if isinstance(outcome, Failure) and outcome.why == "refused_request":
             adapts = self._requests.leaves_out(sent, outcome) or self._requests.adapts_to(outcome)
             if adapts or self._written(document, probe)[2].digest != sent.digest:

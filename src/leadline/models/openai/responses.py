@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 
+from leadline.core.batches import Batches, QuestionWriter
 from leadline.core.errors import UsageError
 from leadline.core.records import WINDOW_FULL, Completion, Failure
+from leadline.models.batch_http import BatchClient
 from leadline.models.messages.adapter import (
     Body,
     Caching,
@@ -22,6 +24,8 @@ from leadline.models.messages.adapter import (
     refusal_in,
 )
 from leadline.models.messages.prompt import Message, Prompt
+from leadline.models.openai.batches import OpenAIBatches
+from leadline.models.openai.http import HttpClient
 
 MOST_MARKS = 4
 LEAST_CACHED = 1024
@@ -58,6 +62,9 @@ class ResponsesAdapter:
     @property
     def greedy(self) -> bool:
         return self.settings.temperature == 0
+
+    def open_batches(self, client: HttpClient, questions: QuestionWriter) -> Batches:
+        return OpenAIBatches(BatchClient(client, self._key_name), questions).checked()
 
     def model_path(self) -> str:
         return f"/models/{self.settings.model}"

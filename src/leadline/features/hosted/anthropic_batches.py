@@ -1,0 +1,158 @@
+"""Anthropic's message batches.
+
+    POST /messages/batches             requests: {custom_id, params}, up to 256 MB
+    GET  /messages/batches             the newest first
+    GET  /messages/batches/ID          processing_status, request_counts
+    GET  /messages/batches/ID/results  lines of {custom_id, result}, in any order
+
+A batch has no name of its own, so one whose id was lost is found by its time and size, and recognised by the names of
+its questions, which are seen when it has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from leadline.core.batches import (
+    UNDECIDED,
+    BatchLimits,
+    BatchReply,
+    BatchState,
+    QuestionWriter,
+    Undecided,
+)
+from leadline.core.records import Completion, Failure, Sent
+from leadline.core.types import Document, Probe
+from leadline.models.batch_http import (
+    MOST_RESULT_BYTES,
+    SKEW_SECONDS,
+    BatchClient,
+    Page,
+    pages_of_lines,
+    text_in,
+    time_of,
+)
+from leadline.models.batch_limits import BATCH_LIMITS
+
+PATH = "/messages/batches"
+LISTED = 100
+_STATUS_OF: Mapping[str, int] = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+"""The HTTP status of an error by its type, which is all that a result says of it; others are 500."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnthropicBatches:
+    """The batches of one model."""
+
+    api: BatchClient
+    questions: QuestionWriter
+    limits: BatchLimits = field(default_factory=lambda: BATCH_LIMITS["anthropic"])
+
+    def checked(self) -> AnthropicBatches:
+        """Raises UsageError where the server has no batches."""
+        self.api.check_listed(f"{PATH}?limit=1")
+        return self
+
+    @property
+    def address(self) -> str:
+        return self.api.url(PATH)
+
+    def line(self, name: str, document: Document, probe: Probe) -> tuple[bytes, Sent]:
+        _, body, sent = self.questions.batch_request(document, probe)
+        return msgspec.json.encode({"custom_id": name, "params": msgspec.Raw(body)}) + b",", sent
+
+    def submit(self, tag: str, lines: Sequence[bytes]) -> str | Failure:
+        created = self.api.page("POST", PATH, b'{"requests":[' + b"".join(lines).removesuffix(b",") + b"]}")
+        return created if isinstance(created, Failure) else text_in(created, "id")
+
+    def find(self, tag: str, names: Collection[str], since: float, known: Collection[str]) -> str | Failure | Undecided:
+        undecided, after = False, ""
+        while True:
+            page = self.api.page("GET", f"{PATH}?limit={LISTED}{f'&after_id={quote(after)}' if after else ''}")
+            if isinstance(page, Failure):
+                return page
+            listed = [batch for batch in page.get("data") or () if isinstance(batch, Mapping)]
+            for batch in listed:
+                if not _may_be(batch, len(names), since, known):
+                    continue
+                if batch.get("processing_status") != "ended":
+                    undecided = True
+                    continue
+                replies = self.replies(str(batch.get("id")))
+                if isinstance(replies, Failure) and replies.transient:
+                    return replies
+                if not isinstance(replies, Failure) and replies.keys() & set(names):
+                    return str(batch["id"])
+            if not page.get("has_more") or not listed or time_of(listed[-1].get("created_at")) < since - SKEW_SECONDS:
+                return UNDECIDED if undecided else ""
+            after = str(listed[-1].get("id", ""))
+
+    def state(self, id: str) -> BatchState | Failure:
+        batch = self.api.page("GET", f"{PATH}/{quote(id)}")
+        if isinstance(batch, Failure):
+            return BatchState("gone", message=batch.message) if batch.status == 404 else batch
+        counts = _counts(batch)
+        done = sum(counts.values()) - counts.get("processing", 0)
+        if batch.get("processing_status") != "ended":
+            return BatchState("running", done)
+        if batch.get("archived_at"):
+            return BatchState("gone", message="its results are kept for 29 days, and it is older")
+        return BatchState("cancelled" if counts.get("canceled") else "ended", done)
+
+    def replies(self, id: str) -> Mapping[str, BatchReply | Failure] | Failure:
+        content = self.api.send("GET", f"{PATH}/{quote(id)}/results", max_bytes=MOST_RESULT_BYTES)
+        if isinstance(content, Failure):
+            return content
+        found: dict[str, BatchReply | Failure] = {}
+        for page in pages_of_lines(content.body):
+            result = page.get("result")
+            if isinstance(result, Mapping) and (reply := _reply_in(result)) is not None:
+                found[str(page.get("custom_id"))] = reply
+        return found
+
+    def read(self, reply: BatchReply, document: Document, probe: Probe, sent: Sent) -> Completion | Failure:
+        return self.questions.batch_outcome(reply, document, probe, sent)
+
+
+def _may_be(batch: Page, questions: int, since: float, known: Collection[str]) -> bool:
+    """Whether this can be the batch that was submitted: of as many questions, not long before, and not a known one."""
+    return (
+        batch.get("id") not in known
+        and sum(_counts(batch).values()) == questions
+        and time_of(batch.get("created_at")) >= since - SKEW_SECONDS
+    )
+
+
+def _counts(batch: Page) -> dict[str, int]:
+    counts = batch.get("request_counts")
+    return {name: n for name, n in counts.items() if type(n) is int} if isinstance(counts, Mapping) else {}
+
+
+def _reply_in(result: Mapping[str, Any]) -> BatchReply | Failure | None:
+    """What a result says; None for a question that was not asked because its batch was cancelled."""
+    kind = result.get("type")
+    if kind == "succeeded":
+        return BatchReply(200, msgspec.json.encode(result.get("message")))
+    if kind == "expired":
+        return Failure("timeout", "the batch expired before this question was asked", transient=True)
+    if kind == "canceled":
+        return None
+    error = result.get("error")
+    inner = error.get("error") if isinstance(error, Mapping) and isinstance(error.get("error"), Mapping) else error
+    status = _STATUS_OF.get(str(inner.get("type")) if isinstance(inner, Mapping) else "", 500)
+    return BatchReply(status, msgspec.json.encode({"type": "error", "error": inner}))

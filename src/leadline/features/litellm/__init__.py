@@ -1,0 +1,1 @@
+"""`litellm:` any hosted model that the litellm library knows, counted by receipts."""
