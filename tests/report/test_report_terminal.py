@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from leadline.core.errors import StoreError
-from leadline.report.terminal import format_wrong_answers, show_run, show_side_by_side
+from leadline.report.terminal import footnotes, format_wrong_answers, show_run, show_side_by_side, usual_notes
 from leadline.results.run import load_run
 from support.planted_runs import cliff, failed_record, lost_in_the_middle, planted_records, write_run
 
@@ -79,6 +79,15 @@ def test_how_failures_are_counted_is_a_footnote(folder: Path) -> None:
     assert "Means are over answered samples." in text
     assert "1 sample failed (timeout 1); counted as wrong" in text
     assert "·: no data." in text
+
+
+def test_what_is_the_same_after_every_run_is_on_the_page(tmp_path: Path) -> None:
+    run = load_run(write_run(tmp_path / "run", list(planted_records(cliff))))
+    text = " ".join(shown(run.folder).split())
+    usual = usual_notes(run)
+    assert len(usual) == 3
+    assert usual <= set(footnotes(run)), "the page has all of them"
+    assert not [line for line in usual if line in text]
 
 
 def test_hostile_words_do_nothing_to_a_terminal(tmp_path: Path) -> None:

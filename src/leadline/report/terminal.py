@@ -37,9 +37,10 @@ from leadline.results.comparability import mixed_variants
 from leadline.results.follow import FailedSample
 from leadline.results.progress import RunProgress
 from leadline.results.run import Run, format_interval_kind
-from leadline.results.table import wrong_answer_rows
+from leadline.results.table import COUNTING_RULE, wrong_answer_rows
 from leadline.results.totals import Receipts
 from leadline.results.verdict import (
+    OWN_HAYSTACKS,
     format_design_effect,
     format_missing,
     format_moved,
@@ -71,8 +72,10 @@ def show_run(run: Run, console: Console) -> None:
     _print_table(thinking_table([run], [run.label]), console)
     for table in (stratum_table(run), verdict_table(run), absent_table(run), wording_table(run)):
         _print_table(table, console)
+    usual = usual_notes(run)
     for line in footnotes(run):
-        console.print(Text(line, style="dim"))
+        if line not in usual:
+            console.print(Text(line, style="dim"))
 
 
 def show_section(section: ReportSection, console: Console) -> None:
@@ -190,6 +193,21 @@ MANY_CELLS = 20
 """Of this number, one is expected to lie outside its 95 % interval."""
 
 
+def usual_notes(run: Run) -> set[str]:
+    """Those footnotes that say the same after every run in which nothing failed: they are on the page."""
+    counted = set() if run.table.whole.failed else {COUNTING_RULE}
+    return counted | {OWN_HAYSTACKS, *_not_adjusted(run)}
+
+
+def _not_adjusted(run: Run) -> Iterator[str]:
+    cells = len(run.table.cells)
+    if cells >= MANY_CELLS and not run.rule:  # intervals that hold at every look miss more seldom than that
+        yield (
+            "Intervals are not adjusted for multiple comparisons: the true value of about "
+            f"{round(0.05 * cells):,} of {cells:,} cells is expected outside its interval."
+        )
+
+
 def footnotes(run: Run) -> list[str]:
     """How the numbers were counted, and what limits them."""
     whole, totals = run.table.whole, run.totals
@@ -215,11 +233,7 @@ def footnotes(run: Run) -> list[str]:
         lines.extend(_from_memory(run))
     if run.logprobs.failed:
         lines.append(f"{format_count(run.logprobs.failed, 'document')} gave no log-probabilities.")
-    if len(cells) >= MANY_CELLS and not run.rule:  # intervals that hold at every look miss more seldom than that
-        lines.append(
-            "Intervals are not adjusted for multiple comparisons: the true value of about "
-            f"{round(0.05 * len(cells)):,} of {len(cells):,} cells is expected outside its interval."
-        )
+    lines += _not_adjusted(run)
     if run.logprobs and min(e.n_clusters for one in run.logprobs.estimates.values() for e in one.values()) < FEW_RARE:
         lines.append(
             f"Intervals of log-probability metrics over fewer than {FEW_RARE} documents cannot allow for rare "

@@ -289,13 +289,16 @@ def _measured_lengths(run: Run) -> set[int]:
     return answered | {length for found in run.logprobs.estimates.values() for length in found}
 
 
+OWN_HAYSTACKS = "Every sample has a haystack of its own: design effect 1."
+
+
 def format_design_effect(run: Run) -> str:
     """How many documents are behind the samples, and what sharing them costs; empty where nothing was answered."""
     found = design_effect(run.table.counted)
     if not found.samples:
         return ""
     if found.documents == found.samples:
-        return "Every sample has a haystack of its own: design effect 1."
+        return OWN_HAYSTACKS
     share = f"{format_count(found.samples, 'sample')} from {format_count(found.documents, 'haystack')}"
     if found.correlation is None:
         effect = f"no answer varies, so each haystack counts as one answer (design effect {found.effect:.1f})"
