@@ -368,8 +368,10 @@ class PrefixCache:
     least: int = 1
     """Shorter beginnings are not kept."""
     off: bool = False
+    primes: bool = False
+    """Whether a document is written to it by a request of its own, before its questions."""
     hours: float = 0.0
-    """For how long a beginning is kept at most, where that is paid by the hour."""
+    """For how long each cut of a document is kept at most, where that is paid by the hour."""
 
 
 @runtime_checkable

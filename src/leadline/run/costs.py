@@ -77,7 +77,7 @@ def cost_of(spec: Spec, task: Task, allowed: Mapping[int, int], built: Sequence[
 def prompts_of(task: Task, allowed: Mapping[int, int], built: Sequence[Document]) -> tuple[dict[int, int], int]:
     """By length the tokens of a prompt, and how many of them at its end are a question's own."""
     asked = [p for d in built for p in d.probes]
-    closing = max((p.prompt_tokens - p.cut for p in asked), default=0)
+    closing = max((p.prompt_tokens - p.cut_tokens for p in asked), default=0)
     prompts = {length: length - allowance for length, allowance in allowed.items()}
     if 0 in prompts:
         prompts[0] = max((p.prompt_tokens for p in asked if not p.cell.length), default=0)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from leadline.core.contracts import HasPrefixCache, Task
+from leadline.core.contracts import CountsPrompts, HasPrefixCache, PrefixCache, Task
 from leadline.core.errors import RunStopped
 from leadline.core.money import Tariff, check_budget, format_money
 from leadline.core.records import Record
@@ -64,22 +64,31 @@ def _task_bills(plan: Plan, title: str, task: Task, reading: Reading) -> Iterato
         if cost.requests:
             yield Bill(cost.requests, cost.prompt_tokens // cost.requests, 0)
         return
-    hours = 0.0
-    if plan.tariff is not None and plan.tariff.rates.storage and isinstance(plan.model, HasPrefixCache):
-        hours = plan.model.prefix_cache.hours
+    cache = _cache_of(plan)
     prompts, closing = plan.prompts[title]
     longest, documents = max(prompts), count_documents(plan.spec.model_copy(update={"reading": reading}), task)
     for length, prompt in prompts.items():
-        output = plan.allowed[title][length]
-        first = documents if reading == "shared" or (reading == "nested" and length == longest) else 0
+        output, kept = plan.allowed[title][length], prompt - closing
+        is_written = reading == "shared" or (reading == "nested" and (length == longest or cache.hours > 0))
+        first = documents if is_written else 0
         following = samples * depths - first
         if reading == "fresh" or (first and not following):  # what is written to the cache is never asked again
             yield Bill(samples * depths, prompt, output)
             continue
+        if first and cache.primes and kept >= cache.least:  # a request of its own, and then all questions find it
+            yield Bill(first, kept, 0, written=kept, hours=cache.hours)
+            first, following = 0, first + following
         if first:
-            yield Bill(first, prompt, output, written=prompt - closing, hours=hours)
+            yield Bill(first, prompt, output, written=kept)
         if following:
-            yield Bill(following, prompt, output, cached=prompt - closing)
+            yield Bill(following, prompt, output, cached=kept)
+
+
+def _cache_of(plan: Plan) -> PrefixCache:
+    """What a hosted model says about its cache; a server of one's own has no prices."""
+    if isinstance(plan.model, CountsPrompts) and isinstance(plan.model, HasPrefixCache):
+        return plan.model.prefix_cache
+    return PrefixCache()
 
 
 def _first_look(plan: Plan, tariff: Tariff) -> float | None:
@@ -143,9 +152,16 @@ class Budget:
         return self._reserved > 1e-9
 
     def most(self, requests: Iterable[tuple[int, int]]) -> float:
-        """The most that requests of (prompt, output) tokens can cost: nothing from a cache, all written to one."""
-        cost = self._tariff.cost
-        return sum(max(cost(prompt, out), cost(prompt, out, written=prompt)) for prompt, out in requests)
+        """The most that requests of (prompt, output) tokens can cost: nothing from a cache, or all written to one, by a
+        request of its own where writing is charged."""
+        cost, written = self._tariff.cost, self._tariff.rates.write is not None
+        return sum(
+            max(
+                cost(prompt, out),
+                cost(prompt, out, written=prompt) + (cost(prompt, cached=prompt) if written else 0.0),
+            )
+            for prompt, out in requests
+        )
 
     def most_of(self, probes: Sequence[Probe]) -> float:
         return self.most((probe.prompt_tokens, probe.question.allowance) for probe in probes)

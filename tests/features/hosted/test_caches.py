@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import leadline
 from leadline.core.money import Rates, Tariff
 from leadline.core.records import Completion, Record
 from leadline.core.spec import make_spec
+from leadline.run.money import money
+from leadline.run.plan import prepare
 from support.hosted_fakes import KEY, AnthropicFake, GeminiFake, HostedFake, ResponsesFake
 
 MODELS = {AnthropicFake: "anthropic:{}?", GeminiFake: "gemini:{}?", ResponsesFake: "openai:{}?api=responses&"}
@@ -59,6 +62,28 @@ def test_nested_cuts_are_read_from_the_cache(kind: type[HostedFake], options: st
     lengths = "5k,6k,7k,8k" if kind is ResponsesFake else "5k,6k,7k,8k,9k,10k"  # without priming, four marks at once
     records = asked(kind(), tmp_path / "run", options, reading="nested", lengths=lengths, depths=3)
     assert hit_share(records) >= 0.9
+
+
+@KINDS
+@pytest.mark.parametrize("reading", ["shared", "nested"])
+def test_the_plan_prices_what_the_run_costs(kind: type[HostedFake], options: str, reading: Any, tmp_path: Path) -> None:
+    fake, tariff = kind(), Tariff("x", Rates(1.0, 0.0, cached=0.1, write=1.25, storage=0.5))
+    with fake.served() as url:
+        model = MODELS[kind].format(fake.model) + f"base_url={url}{options}"
+        values = {"model": model, "tasks": ["niah"], "lengths": "6k,8k", "depths": 3, "samples": 1, "reading": reading}
+        spec = make_spec(values)
+        with prepare(spec, planning=True) as plan:
+            planned, stored = money(plan, without_storage(tariff), reading), money(plan, tariff, reading)
+        run = leadline.measure(spec, tmp_path / "run", checks=False)
+    assert planned is not None
+    assert stored is not None
+    assert sum(map(tariff.cost_of, run.records)) == pytest.approx(planned, rel=0.03)
+    assert (stored > planned) == (kind is GeminiFake)
+
+
+def without_storage(tariff: Tariff) -> Tariff:
+    """The same prices without storage, which no record knows."""
+    return msgspec.structs.replace(tariff, rates=msgspec.structs.replace(tariff.rates, storage=None))
 
 
 def test_an_older_model_that_refuses_marks_is_sent_none(tmp_path: Path) -> None:

@@ -135,7 +135,11 @@ class MessagesModel:
         """The provider's, which holds more than any run; beginnings below its least size are not kept."""
         caching = self.adapter.caching
         return PrefixCache(
-            tokens=UNLIMITED, least=caching.least, off=not self.adapter.settings.caching, hours=caching.hours
+            tokens=UNLIMITED,
+            least=caching.least,
+            off=not self.adapter.settings.caching,
+            primes=caching.primes or caching.objects,
+            hours=caching.hours,
         )
 
     def tool_frame(self, tools: Sequence[Tool]) -> Frame:
