@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import leadline
-from leadline.core.errors import Interrupted, LeadlineError, RunStopped, UsageError
+from leadline.core.errors import Interrupted, LeadlineError, RunStopped, StoreError, UsageError
 from leadline.core.records import Completion, Failure
 from leadline.core.spec import Spec, make_spec
 from leadline.models.batch_limits import BATCH_LIMITS
@@ -283,6 +283,28 @@ def test_a_batch_that_is_gone_is_not_asked_again_by_itself(server: BatchServer, 
     run = measure_spec(spec_for(server), tmp_path / "run").run
     assert run.totals.done == QUESTIONS
     assert kept
+
+
+@pytest.mark.parametrize("damage", ["cut", "gone", "batch"])
+def test_damaged_files_of_a_batch_are_named_and_nothing_is_asked_again_by_itself(
+    damage: str, server: BatchServer, tmp_path: Path
+) -> None:
+    _interrupted(server, tmp_path)
+    folder = tmp_path / "run" / "batches"
+    questions = folder / "0001.questions.gz"
+    if damage == "gone":
+        questions.unlink()
+    else:
+        path = questions if damage == "cut" else folder / "0001.json"
+        path.write_bytes(path.read_bytes()[:-30])
+    server.looks = 0
+    with pytest.raises(StoreError, match=r"of a batch cannot be read|a batch of this run cannot be read") as error:
+        measure_spec(spec_for(server), tmp_path / "run")
+    assert "paid for, again" in error.value.fix
+    assert len(server.batches) == 1
+    (folder / "0001.json").unlink()
+    assert measure_spec(spec_for(server), tmp_path / "run").run.totals.done == QUESTIONS
+    assert [path.name for path in folder.iterdir()] == ["0001.json"], "texts are kept no longer than they are needed"
 
 
 def test_results_that_are_gone_are_said_to_be(server: BatchServer, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 from leadline.core.errors import UsageError
 from leadline.core.records import Completion, Failure, Sent
-from leadline.core.types import Document, Probe
+from leadline.core.types import Document, Probe, Question
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class Batches(Protocol):
         """By name, what came back in a batch that has ended. A question without a reply was not answered."""
         ...
 
-    def read(self, reply: BatchReply, document: Document, probe: Probe, sent: Sent) -> Completion | Failure:
+    def read(self, reply: BatchReply, question: Question, sent: Sent) -> Completion | Failure:
         """What the reply to a question says. A failure is transient if asking again may help."""
         ...
 
@@ -106,7 +106,7 @@ class QuestionWriter(Protocol):
         """The path of the endpoint, the body, and what the record says about it."""
         ...
 
-    def batch_outcome(self, reply: BatchReply, document: Document, probe: Probe, sent: Sent) -> Completion | Failure:
+    def batch_outcome(self, reply: BatchReply, question: Question, sent: Sent) -> Completion | Failure:
         """A question that was refused for a field that is no longer sent may be asked again: it is transient."""
         ...
 

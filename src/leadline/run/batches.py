@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
@@ -17,9 +18,9 @@ import msgspec
 
 from leadline.core.backoff import Backoff
 from leadline.core.batches import BatchReply, BatchState, batches_of
-from leadline.core.errors import Interrupted, LeadlineError, RunStopped
-from leadline.core.format import format_count, format_duration
-from leadline.core.records import Answer, Failure, FailureKind, Outcome
+from leadline.core.errors import Interrupted, RunStopped
+from leadline.core.format import format_count
+from leadline.core.records import Answer, Failure, FailureKind, Outcome, Record, Sent
 from leadline.core.types import Document, Probe
 from leadline.run.documents import planned_documents, with_drafts
 from leadline.run.engine import begin, compare_with_plan, started
@@ -30,7 +31,7 @@ from leadline.run.recording import Recorder
 from leadline.run.retry import NOTHING_SENT, Asked, LogprobAdapter, Retrier
 from leadline.run.stopping import RESUME, Stop, stopping_on_signals
 from leadline.run.time_limit import TimeLimit
-from leadline.store.batches import BatchFolder, BatchItem, SavedBatch, new_tag, prepared
+from leadline.store.batches import BatchFolder, BatchItem, BatchQuestion, SavedBatch, new_tag, prepared
 from leadline.store.runs import RunWriter, every_record
 
 T = TypeVar("T")
@@ -167,27 +168,30 @@ class _BatchRun:
         self._is_blocked = self._is_blocked and bool(self._open)
         while not self._is_blocked and not self.stop.is_set:
             tag = new_tag(self._plan.manifest.digest)
-            lines, items = self._filled(tag)
-            if not items or self.stop.is_set:
+            new = self._filled(tag)
+            if not new.items or self.stop.is_set:
                 return
             self._numbers += 1
-            batch = prepared(self._numbers, tag, items)
-            outcome = self._retrier.request(partial(self._submitted, batch, lines))
+            batch = prepared(self._numbers, tag, new.items)
+            self._folder.save_questions(batch.number, new.questions)
+            outcome = self._retrier.request(partial(self._submitted, batch, new.lines))
             if isinstance(outcome, Failure):
                 self._folder.forget(batch)
                 self._raise_if_stopped()
                 if outcome.why == "rate_limited" and self._open:
-                    self._again |= {item.cell: item.attempt for item in items.values()}
+                    self._again |= {item.cell: item.attempt for item in new.items.values()}
                     self._is_blocked = True
-                    for item in items.values():
+                    for item in new.items.values():
                         self._pay(item)
                     return
                 raise self._stopped_by(outcome, "the provider takes no batch")
             now = time.time()
             batch = self._folder.save(msgspec.structs.replace(batch, id=outcome, step="submitted", submitted=now))
             self._open[batch.number] = batch
-            size = sum(map(len, lines)) / 1e6
-            self._listen(Note(f"batch {outcome}: {format_count(len(items), 'question')}, {size:,.1f} MB, submitted"))
+            size = sum(map(len, new.lines)) / 1e6
+            self._listen(
+                Note(f"batch {outcome}: {format_count(len(new.items), 'question')}, {size:,.1f} MB, submitted")
+            )
             self._look_seconds = FIRST_LOOK_SECONDS
 
     def _submitted(self, batch: SavedBatch, lines: Sequence[bytes]) -> str | Failure:
@@ -200,36 +204,33 @@ class _BatchRun:
             return msgspec.structs.replace(outcome, transient=False)  # not here: when another batch has ended
         return outcome
 
-    def _filled(self, tag: str) -> tuple[list[bytes], dict[str, BatchItem]]:
+    def _filled(self, tag: str) -> _NewBatch:
         """The next batch: as many questions as the limits of the provider, and the budget, have room for."""
-        lines: list[bytes] = []
-        items: dict[str, BatchItem] = {}
+        new = _NewBatch()
         size, most_bytes = 0, self._batches.limits.bytes - ENVELOPE_BYTES
-        while len(items) < self._most and not self.stop.is_set and (work := self._next()) is not None:
+        while len(new.items) < self._most and not self.stop.is_set and (work := self._next()) is not None:
             document, probe = work
-            name = f"{tag}-{len(items)}"
+            name = f"{tag}-{len(new.items)}"
             line, sent = self._batches.line(name, document, probe)
-            item = BatchItem(
-                probe.cell.key,
-                sent,
-                self._todo[probe.cell.key],
-                prompt=document.prompt_digest(probe),
-                tokens=(probe.prompt_tokens, probe.question.allowance),
-            )
+            tokens = (probe.prompt_tokens, probe.question.allowance)
+            item = BatchItem(probe.cell.key, self._todo[probe.cell.key], tokens)
             if len(line) > most_bytes:
                 what = f"the question has {len(line):,} bytes, and a batch of this provider at most {most_bytes:,}"
-                self._record(document, Asked(probe, Answer(sent, Failure("unsupported", what), 0.0), 1, time.time()))
+                self._record_failure(document, probe, sent, Failure("unsupported", what))
                 continue
-            if size + len(line) > most_bytes or not self._is_affordable(item, waits=bool(items or self._open)):
+            if size + len(line) > most_bytes or not self._is_affordable(item, waits=bool(new.items or self._open)):
                 self._held = work
                 break
             if self._keep_prompts:
                 self._writer.keep_prompt(probe.cell, document.prompt_text(probe))
             self._reserve([item])
-            lines.append(line)
-            items[name] = item
+            new.lines.append(line)
+            new.items[name] = item
+            record = self._recorder.waiting(document, probe, sent)
+            span = (document.body_start_characters, probe.cut_characters)
+            new.questions.append((document.text, BatchQuestion(name, record, *span)))
             size += len(line)
-        return lines, items
+        return new
 
     def _next(self) -> tuple[Document, Probe] | None:
         """The next question to put into a batch."""
@@ -244,7 +245,7 @@ class _BatchRun:
                 continue
             document, probe = work
             if probe.not_asked is not None:
-                self._record(document, Asked(probe, Answer(NOTHING_SENT, probe.not_asked, 0.0), 1, time.time()))
+                self._record_failure(document, probe, NOTHING_SENT, probe.not_asked)
                 work = None
         return work
 
@@ -340,19 +341,14 @@ class _BatchRun:
         replies = self._reply_to(
             partial(self._batches.replies, batch.id), f"the results of batch {batch.id} cannot be read", batch
         )
-        named = {item.cell: name for name, item in batch.items.items() if (batch.id, item.cell) not in self._recorded}
         ended = time.time()
-        for document, probe in self._probes(named.keys()):
+        for read, question in self._folder.questions(batch):
             if self.stop.is_set:
                 return  # the next start reads the results again
-            name = named[probe.cell.key]
-            item = batch.items[name]
-            if item.prompt != document.prompt_digest(probe):
-                raise self._other_question(batch, probe)
-            reply = replies.get(name)
-            if reply is None and cancelled:
+            reply = replies.get(question.name)
+            if (batch.id, question.record.cell.key) in self._recorded or (reply is None and cancelled):
                 continue
-            self._settle(document, probe, batch, item, reply or LEFT_OUT, ended)
+            self._settle(batch, question, read, reply or LEFT_OUT, ended)
         self._close(batch, "recorded")
         self._is_blocked = False
         if cancelled:
@@ -364,26 +360,31 @@ class _BatchRun:
             )
 
     def _settle(
-        self, document: Document, probe: Probe, batch: SavedBatch, item: BatchItem, reply: BatchReply | Failure,
-        ended: float,
-    ) -> None:  # fmt: skip
-        """Records the answer to a question, or has it asked again."""
-        outcome: Outcome = (
-            self._batches.read(reply, document, probe, item.sent) if isinstance(reply, BatchReply) else reply
-        )
+        self, batch: SavedBatch, question: BatchQuestion, read: str, reply: BatchReply | Failure, ended: float
+    ) -> None:
+        """Records the answer to a question about the text `read`, or has it asked again."""
+        waiting, item = question.record, batch.items[question.name]
+        outcome: Outcome = reply if isinstance(reply, Failure) else self._read(reply, waiting)
         if self._backoff.may_pass(outcome) and item.attempt < self._backoff.attempts:
             self._pay(item)
             self._again[item.cell] = item.attempt + 1
             return
-        sent = msgspec.structs.replace(item.sent, decoding={**item.sent.decoding, IN_BATCH: batch.id})
+        sent = msgspec.structs.replace(waiting.sent, decoding={**waiting.sent.decoding, IN_BATCH: batch.id})
         seconds = max(0.0, ended - batch.submitted)
-        self._record(document, Asked(probe, Answer(sent, outcome, seconds), item.attempt, batch.submitted), item)
-
-    def _record(self, document: Document, asked: Asked, item: BatchItem | None = None) -> None:
-        record = self._recorder.append(self._recorder.record(document, asked), self._writer)
-        if item is not None:
-            self._pay(item, 0.0 if self._plan.tariff is None else self._plan.tariff.cost_of(record))
+        record = self._recorder.answered(
+            waiting, outcome, read, sent=sent, attempts=item.attempt, started=batch.submitted, seconds=seconds
+        )
+        record = self._recorder.append(record, self._writer)
+        self._pay(item, 0.0 if self._plan.tariff is None else self._plan.tariff.cost_of(record))
         self._listen(Answered(record))
+
+    def _read(self, reply: BatchReply, waiting: Record) -> Outcome:
+        return self._batches.read(reply, waiting.question, waiting.sent)
+
+    def _record_failure(self, document: Document, probe: Probe, sent: Sent, failure: Failure) -> None:
+        """Of a question that is in no batch."""
+        record = self._recorder.record(document, Asked(probe, Answer(sent, failure, 0.0), 1, time.time()))
+        self._listen(Answered(self._recorder.append(record, self._writer)))
 
     def _pay(self, item: BatchItem, cost: float = 0.0) -> None:
         if self._budget is not None:
@@ -393,6 +394,7 @@ class _BatchRun:
         """Nothing more comes of the batch; its questions are on records, or in a later one."""
         closed = {"step": step, "message": message, "items": {}, "questions": len(batch.items)}
         self._folder.save(msgspec.structs.replace(batch, **closed))
+        self._folder.drop_questions(batch)
         self._open.pop(batch.number, None)
 
     # --- waiting and errors
@@ -442,13 +444,14 @@ class _BatchRun:
             f"{path}: its questions are then asked, and paid for, again",
         )
 
-    def _other_question(self, batch: SavedBatch, probe: Probe) -> LeadlineError:
-        return RunStopped(
-            f"the question that was submitted in batch {batch.id} is not the one that is made now",
-            where=probe.cell.key,
-            fix=f"use the version and the files of {format_duration(time.time() - batch.prepared)} ago, or delete "
-            f"{self._folder.path(batch)}: its questions are then asked, and paid for, again",
-        )
+
+@dataclass(slots=True)
+class _NewBatch:
+    """What goes into a batch: the lines to submit, and what the folder keeps of them."""
+
+    lines: list[bytes] = field(default_factory=list)
+    items: dict[str, BatchItem] = field(default_factory=dict)
+    questions: list[tuple[str, BatchQuestion]] = field(default_factory=list)
 
 
 class _AllBut:

@@ -18,6 +18,7 @@ from leadline.core.contracts import Scorer
 from leadline.core.errors import LeadlineError, UnreadableRecord, UsageError
 from leadline.core.records import (
     SLACK_TOKENS,
+    Answer,
     Completion,
     Failure,
     FailureClass,
@@ -28,6 +29,7 @@ from leadline.core.records import (
     Receipt,
     Record,
     Score,
+    Sent,
 )
 from leadline.core.secrets import redact, redact_used
 from leadline.core.seeds import digest
@@ -67,6 +69,9 @@ def graded_part(completion: Completion, allowance: int) -> Completion:
     if len(completion.text) <= most:
         return completion
     return msgspec.structs.replace(completion, text=completion.text[:most])
+
+
+NO_ANSWER_YET = Failure("aborted", "there is no answer yet")
 
 
 class Grade(NamedTuple):
@@ -133,6 +138,21 @@ class Recorder:
         text = graded.text if isinstance(graded, Completion) else ""
         other_value = value_of_another_line(question, text, read) if text else ""
         return Grade(*self._grade(question, graded, receipt, other_value, where), other_value)
+
+    def waiting(self, document: Document, probe: Probe, sent: Sent) -> Record:
+        """The record of a question whose answer comes later."""
+        return self.record(document, Asked(probe, Answer(sent, NO_ANSWER_YET, 0.0), 0, 0.0))
+
+    def answered(self, record: Record, outcome: Outcome, read: str, **facts: Any) -> Record:
+        """The record with the answer to its question about the text `read`; `facts` are further fields of it."""
+        outcome = _without_secrets(outcome)
+        receipt = receipt_for(record.prompt_tokens, outcome, estimated=self._estimated)
+        grade = self.grade(record.question, outcome, receipt, read, record.cell.key)
+        sent: Sent = facts.pop("sent", record.sent)
+        if isinstance(outcome, Completion) and graded_part(outcome, record.question.allowance) is not outcome:
+            sent = msgspec.structs.replace(sent, notes=(*sent.notes, CUT_NOTE))
+        graded = {**facts, "sent": sent, "outcome": outcome, "receipt": receipt, **grade._asdict()}
+        return msgspec.structs.replace(record, **graded)
 
     def append(self, record: Record, writer: RunWriter) -> Record:
         """Writes the record; a failure in the place of an answer that could not be read back. Returns what is there."""

@@ -44,8 +44,8 @@ def in_batches_of(questions: int, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(BATCH_LIMITS, name, replace(BATCH_LIMITS[name], requests=questions))
 
 
-def spec_for(server: HostedBatchServer, **values: Any) -> Spec:
-    model = f"{server.model_name}?base_url={server.base_url}&count=no"
+def spec_for(server: HostedBatchServer, options: str = "", **values: Any) -> Spec:
+    model = f"{server.model_name}?base_url={server.base_url}{options}"
     grid = {"tasks": ["passkey"], "lengths": "1k,2k", "depths": 3, "samples": 1, "limits": {"batch": True}}
     return make_spec({"model": model, **grid, **values})
 
@@ -57,10 +57,10 @@ def one_expires(line: dict[str, Any], times: int) -> Fate:
 @both
 def test_a_run_by_batches_has_the_records_of_any_other_run(provider: str, tmp_path: Path) -> None:
     with SERVERS[provider]() as server:
-        run = measure_spec(spec_for(server), tmp_path / "batch").run
+        run = measure_spec(spec_for(server, "&count=no"), tmp_path / "batch").run
         assert len(server.batches) == 1
         assert Counter(server.asked.values()) == {1: QUESTIONS}
-        plain = measure_spec(spec_for(server, limits={}), tmp_path / "plain").run
+        plain = measure_spec(spec_for(server, "&count=no", limits={}), tmp_path / "plain").run
     by_key = {record.cell.key: record for record in plain.records}
     assert run.totals.done == QUESTIONS
     for record in run.records:
@@ -120,7 +120,7 @@ def test_a_run_that_ends_anywhere_is_continued_with_nothing_lost_and_nothing_ask
                 measure_spec(spec_for(server), tmp_path / "run")
         server.before = server.after = lambda method, path: None
         run = measure_spec(spec_for(server), tmp_path / "run").run
-    assert (run.totals.done, run.totals.failed) == (QUESTIONS, 0)
+    assert (run.totals.done, run.totals.failed, run.receipts.equal) == (QUESTIONS, 0, QUESTIONS)
     assert Counter(server.asked.values()) == {1: QUESTIONS}
     assert len([*every_record(tmp_path / "run")]) == QUESTIONS
 
@@ -180,17 +180,16 @@ def test_a_missing_key_is_named_before_anything_is_submitted(
     provider: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(f"{provider.upper()}_API_KEY")
-    names = {"anthropic": "anthropic:claude-opus-4-5?count=no", "gemini": "gemini:gemini-3-pro?count=no"}
+    names = {"anthropic": "anthropic:claude-opus-4-5", "gemini": "gemini:gemini-3-pro"}
     spec = make_spec({"model": names[provider], "tasks": ["passkey"], "lengths": "1k", "limits": {"batch": True}})
     with pytest.raises(UsageError, match=f"{provider.upper()}_API_KEY"):
         measure_spec(spec, tmp_path / "run")
 
 
-def test_batches_need_documents_that_can_be_made_again() -> None:
+def test_a_server_that_speaks_responses_without_batches_is_refused() -> None:
     fake = ResponsesFake()
     with fake.served() as url:
         model = f"openai:{fake.model}?api=responses&base_url={url}"
         spec = make_spec({"model": model, "tasks": ["passkey"], "lengths": "1k", "limits": {"batch": True}})
-        with pytest.raises(UsageError, match="cannot be made again") as error:
+        with pytest.raises(UsageError, match="this server has no batches"):
             leadline.plan(spec)
-    assert "count=no" in error.value.fix

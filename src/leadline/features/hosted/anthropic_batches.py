@@ -27,7 +27,7 @@ from leadline.core.batches import (
     Undecided,
 )
 from leadline.core.records import Completion, Failure, Sent
-from leadline.core.types import Document, Probe
+from leadline.core.types import Document, Probe, Question
 from leadline.models.batch_http import (
     MOST_RESULT_BYTES,
     SKEW_SECONDS,
@@ -125,8 +125,8 @@ class AnthropicBatches:
                 found[str(page.get("custom_id"))] = reply
         return found
 
-    def read(self, reply: BatchReply, document: Document, probe: Probe, sent: Sent) -> Completion | Failure:
-        return self.questions.batch_outcome(reply, document, probe, sent)
+    def read(self, reply: BatchReply, question: Question, sent: Sent) -> Completion | Failure:
+        return self.questions.batch_outcome(reply, question, sent)
 
 
 def _may_be(batch: Page, questions: int, since: float, known: Collection[str]) -> bool:

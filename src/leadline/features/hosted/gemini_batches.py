@@ -23,7 +23,7 @@ from leadline.core.batches import (
     Undecided,
 )
 from leadline.core.records import Completion, Failure, Sent
-from leadline.core.types import Document, Probe
+from leadline.core.types import Document, Probe, Question
 from leadline.models.batch_http import SKEW_SECONDS, BatchClient, Page, text_in, time_of
 from leadline.models.batch_limits import BATCH_LIMITS
 from leadline.models.openai.replies import format_error
@@ -113,8 +113,8 @@ class GeminiBatches:
                 found[str(key)] = BatchReply(status, msgspec.json.encode({"error": error}))
         return found
 
-    def read(self, reply: BatchReply, document: Document, probe: Probe, sent: Sent) -> Completion | Failure:
-        return self.questions.batch_outcome(reply, document, probe, sent)
+    def read(self, reply: BatchReply, question: Question, sent: Sent) -> Completion | Failure:
+        return self.questions.batch_outcome(reply, question, sent)
 
 
 def _about(operation: Page) -> Page:

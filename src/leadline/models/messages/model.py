@@ -16,11 +16,11 @@ import msgspec
 
 from leadline.core.batches import Batches, BatchReply, no_batches
 from leadline.core.contracts import BatchUnit, ModelCard, PrefixCache, Tokenizer
-from leadline.core.errors import ServerAway, ServerError, UsageError
+from leadline.core.errors import ServerAway, ServerError
 from leadline.core.records import Answer, Completion, Failure, Sent
 from leadline.core.seeds import digest, digest_bytes
 from leadline.core.turns import PLAIN_TURNS, Turns
-from leadline.core.types import Document, Frame, Probe, Tool
+from leadline.core.types import Document, Frame, Probe, Question, Tool
 from leadline.models.messages.adapter import Adapter, ModelFacts, ProvidesBatches, read_http
 from leadline.models.messages.caches import DocumentCaches
 from leadline.models.messages.prompt import Block, Message, Prompt, prompt_of
@@ -75,6 +75,8 @@ class MessagesModel:
         self._facts = facts
         self._counts = options.counts
         self._notes = list(facts.notes)
+        self._mended: set[str] = set()
+        """Refusals of what is no longer sent."""
         self.tokenizer: Tokenizer = (
             open_tokenizer(options.tokenizer) if options.tokenizer else ApproximateTokenizer(client.base_url)
         )
@@ -164,10 +166,6 @@ class MessagesModel:
         return prompt_of(document, probe, allowance, marked=marked)
 
     def open_batches(self) -> Batches:
-        if self._counts:  # a document is fitted by what earlier ones have shown: it cannot be made again
-            what = "documents that are fitted by counts cannot be made again when the answers of a batch arrive"
-            fix = "add count=no: lengths are then estimates, counted by receipts; or leave out --batch"
-            raise UsageError(what, where="--batch", fix=fix)
         if isinstance(self.adapter, ProvidesBatches):
             return self.adapter.open_batches(self._client, self)
         raise no_batches(f"models of {self.adapter.provider} have no batches", where=self.address)
@@ -178,12 +176,12 @@ class MessagesModel:
         data = msgspec.json.encode(body)
         return path, data, self._sent(document, probe, prompt, body, data)
 
-    def batch_outcome(self, reply: BatchReply, document: Document, probe: Probe, sent: Sent) -> Completion | Failure:
+    def batch_outcome(self, reply: BatchReply, question: Question, sent: Sent) -> Completion | Failure:
         outcome = self.outcome_of(HttpReply(reply.status, reply.body))
         if isinstance(outcome, Failure) and outcome.why == "refused_request":
-            adapts = self.adapter.adapts_to(outcome)
-            if adapts or self.batch_request(document, probe)[2].digest != sent.digest:
-                return msgspec.structs.replace(outcome, transient=True)
+            if self.adapter.adapts_to(outcome):
+                self._mended.add(outcome.message)
+            return msgspec.structs.replace(outcome, transient=outcome.message in self._mended)
         return outcome
 
     def _ask(self, document: Document, probe: Probe) -> Answer:

@@ -29,7 +29,7 @@ from leadline.core.batches import (
     Undecided,
 )
 from leadline.core.records import Completion, Failure, Sent
-from leadline.core.types import Document, Probe
+from leadline.core.types import Document, Probe, Question
 from leadline.models.batch_http import (
     MOST_RESULT_BYTES,
     SKEW_SECONDS,
@@ -139,8 +139,8 @@ class OpenAIBatches:
                     found[str(page.get("custom_id"))] = reply
         return found
 
-    def read(self, reply: BatchReply, document: Document, probe: Probe, sent: Sent) -> Completion | Failure:
-        return self.questions.batch_outcome(reply, document, probe, sent)
+    def read(self, reply: BatchReply, question: Question, sent: Sent) -> Completion | Failure:
+        return self.questions.batch_outcome(reply, question, sent)
 
     def _upload(self, name: str, lines: bytes) -> str | Failure:
         """The id of the file."""

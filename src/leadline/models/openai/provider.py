@@ -30,7 +30,7 @@ from leadline.core.records import Answer, Completion, Failure, Sent
 from leadline.core.secrets import is_key, is_random, remember, secret_in
 from leadline.core.seeds import digest
 from leadline.core.spec import parse_length
-from leadline.core.types import AnswerTime, Continuation, Document, Frame, NextToken, Probe, TokenNLL, Tool
+from leadline.core.types import AnswerTime, Continuation, Document, Frame, NextToken, Probe, Question, TokenNLL, Tool
 from leadline.models.batch_http import BatchClient
 from leadline.models.messages.adapter import Settings
 from leadline.models.messages.keys import checked_variable, read_key
@@ -292,6 +292,8 @@ class OpenAIModel:
         thinking = thinking_fields(options.thinking, server.kind, host, chat=self._chat)
         cache_keys = options.cache_key == "yes" or (options.cache_key == "auto" and host in CACHE_KEY_HOSTS)
         self._sends_ids = options.send == "ids"
+        self._mended: set[str] = set()
+        """Refusals of fields that are no longer sent."""
         self._requests = RequestWriter(
             server, self._chat, thinking, options.temperature, cache_keys, options.extra, ids=self._sends_ids
         )
@@ -455,15 +457,14 @@ class OpenAIModel:
         _, body, sent = self._written(document, probe)
         return self._url(self._asks_chat).removeprefix(self._client.base_url), body, sent
 
-    def batch_outcome(self, reply: BatchReply, document: Document, probe: Probe, sent: Sent) -> Completion | Failure:
-        prefix = probe.question.answer_prefix if document.frame.prefill else ""
-        outcome = self._parsed(
-            HttpReply(reply.status, reply.body), prefix, chat=self._asks_chat, tools=bool(document.tools)
-        )
+    def batch_outcome(self, reply: BatchReply, question: Question, sent: Sent) -> Completion | Failure:
+        prefix = question.answer_prefix if sent.prefix == "prefill" else ""
+        http, tools = HttpReply(reply.status, reply.body), "tools" in sent.decoding
+        outcome = self._parsed(http, prefix, chat=self._asks_chat, tools=tools)
         if isinstance(outcome, Failure) and outcome.why == "refused_request":
-            adapts = self._requests.leaves_out(sent, outcome) or self._requests.adapts_to(outcome)
-            if adapts or self._written(document, probe)[2].digest != sent.digest:
-                return msgspec.structs.replace(outcome, transient=True)
+            if self._requests.leaves_out(sent, outcome) or self._requests.adapts_to(outcome):
+                self._mended.add(outcome.message)
+            return msgspec.structs.replace(outcome, transient=outcome.message in self._mended)
         return outcome
 
     def _send(
