@@ -14,11 +14,13 @@ from support.environments import environment
 pytestmark = pytest.mark.real
 
 
-@pytest.mark.parametrize(("model", "decided"), [("sim:cliff?window=3000", True), ("sim:flaky?rate=0.3", False)])
-def test_its_validator_accepts_the_export(model: str, decided: bool, say: Say, tmp_path: Path) -> None:
-    """One run with its effective length decided, one with failed samples."""
+@pytest.mark.parametrize(
+    ("model", "samples", "decided"), [("sim:cliff?window=3000", 18, True), ("sim:flaky?rate=0.3", 2, False)]
+)
+def test_its_validator_accepts_the_export(model: str, samples: int, decided: bool, say: Say, tmp_path: Path) -> None:
+    """One run with its effective length decided, one with failed samples and too few answers."""
     python = environment("every-eval-ever", "every_eval_ever==0.3.0", least=(3, 12))
-    spec = leadline.Spec(model=model, tasks=("niah", "vt"), lengths="1k,2k,4k", depths=2, samples=18)
+    spec = leadline.Spec(model=model, tasks=("niah", "vt"), lengths="1k,2k,4k", depths=2, samples=samples)
     leadline.measure(spec, tmp_path / "run")
     said = say(
         "export", str(tmp_path / "run"), "--as", "every-eval-ever", "-o", str(tmp_path), "--model-id", "a/model-1"

@@ -14,7 +14,9 @@ import pytest
 from leadline.features.follow.command import STEP_RUNS
 from leadline.store.manifest import read_manifest
 from leadline.store.runs import every_record
+from support.commands import Say
 from support.leadline_process import PATIENCE_SECONDS
+from support.tiny_models import model_folder
 
 pytestmark = pytest.mark.slow
 
@@ -98,3 +100,16 @@ def test_twenty_checkpoints_that_appear_over_two_kills_are_each_measured_once(tm
         assert len(seen) == read_manifest(run).planned == planned
         assert set(seen.values()) == {1}, "no answer is there twice"
     assert "pass against checkpoint-19" in page.read_text()
+
+
+def test_weights_that_were_cut_off_are_named_and_keep_no_other_checkpoint(say: Say, tmp_path: Path) -> None:
+    """As a training run that was killed while it saved leaves them: every file is there, and no longer changes."""
+    model_folder(tmp_path / "training" / "checkpoint-1")
+    (weights,) = model_folder(tmp_path / "training" / "checkpoint-2").glob("*.safetensors")
+    weights.write_bytes(weights.read_bytes()[:-1000])
+    said = say("follow", str(tmp_path / "training"), "--spec", "passkey", "--lengths", "256,512", "--samples", "1",
+               "--settle", "0", "--once", "-o", str(tmp_path / "out"))  # fmt: skip
+    assert said.code == 1
+    assert "checkpoint-2 was not measured: its weights could not be read" in said.err
+    assert "step 1  measured" in said.out
+    assert "checkpoint-2" in (tmp_path / "out" / "index.html").read_text()
