@@ -82,10 +82,10 @@ class LongBenchPile(DocumentQuestions):
     def question(
         self, cell: Cell, asked: FileQuestion, facts: Sequence[Fact], others: tuple[str, ...]
     ) -> DraftQuestion:
-        given = {"input": asked.text} if "input" in self.parts()["question"].needs else {}
+        input_value = {"input": asked.text} if "input" in self.parts()["question"].needs else {}
         return DraftQuestion(
             cell=cell,
-            text=self.fill("question", **given),
+            text=self.fill("question", **input_value),
             answer_prefix="",
             targets=asked.answers,
             count_targets=_distinct_paragraphs if self.dataset == "passage_count" else None,
@@ -175,26 +175,26 @@ def open_pile(place: Path, dataset: str, split: Split) -> QuestionCorpus:
             where=f"{place}, {file.name}",
             fix="give LongBench's own file; docs/longbench.md names the revision that is read",
         )
-    every = dict.fromkeys(item for found in items for item in found if split_of(item) == split)
+    every = dict.fromkeys(item for own in items for item in own if split_of(item) == split)
     pile = _Pile(dataset, file, list(every), items, {item: number for number, item in enumerate(every)})
     samples = zip(file.samples, items, strict=True)
-    asked = tuple(question for sample, own in samples for question in pile.questions(sample, own, split))
-    if not asked and dataset != "passage_count":
+    questions = tuple(question for sample, own in samples for question in pile.questions(sample, own, split))
+    if not questions and dataset != "passage_count":
         raise SourceError(f"no sample of {dataset} can be asked over a pile", where=f"{place}, {file.name}")
-    return QuestionCorpus(file.name, pile.printed, asked, fillers=len(every))
+    return QuestionCorpus(file.name, pile.printed, questions, fillers=len(every))
 
 
 def _items(text: str, dataset: str) -> list[str]:
     start = re.compile(_STARTS[dataset])
-    found = [part.rstrip() for part in re.split(rf"(?m)^(?={_STARTS[dataset]})", text) if start.match(part)]
+    parts = [part.rstrip() for part in re.split(rf"(?m)^(?={_STARTS[dataset]})", text) if start.match(part)]
     if "passage" in dataset:  # the number is no part of a paragraph
-        return [" ".join(start.sub("", part, count=1).split()) for part in found]
-    return [start.sub("", part, count=1) for part in found] if dataset == "dureader" else found
+        return [" ".join(start.sub("", part, count=1).split()) for part in parts]
+    return [start.sub("", part, count=1) for part in parts] if dataset == "dureader" else parts
 
 
 def _is_about(question: str, item: str) -> bool:
-    asked = re.sub(r"\W", "", question)
-    pairs = {asked[i : i + 2] for i in range(len(asked) - 1)}
+    letters = re.sub(r"\W", "", question)
+    pairs = {letters[i : i + 2] for i in range(len(letters) - 1)}
     text = re.sub(r"\W", "", item)
     return bool(pairs) and sum(pair in text for pair in pairs) >= ABOUT * len(pairs)
 
@@ -208,11 +208,11 @@ class _Pile:
         self.dataset, self.items, self.numbers = dataset, items, numbers
         self.blocks = []
         if dataset == "repobench-p":
-            self.blocks = ["\n".join(found) for found in own]
+            self.blocks = ["\n".join(texts) for texts in own]
         elif dataset == "dureader":
-            asked = [sample.question for sample in file.samples]
+            questions = [sample.question for sample in file.samples]
             self.blocks = [
-                "\n\n".join(i for i in found if _is_about(q, i)) for q, found in zip(asked, own, strict=True)
+                "\n\n".join(i for i in texts if _is_about(q, i)) for q, texts in zip(questions, own, strict=True)
             ]
         self.block_of = {sample.id: number for number, sample in enumerate(file.samples)}
         mark = _CLASS.get(dataset, "")
@@ -231,9 +231,9 @@ class _Pile:
 
     def questions(self, sample: BenchmarkSample, own: list[str], split: Split) -> Iterator[FileQuestion]:
         if split_of(sample.question) == split and self.dataset != "passage_count":
-            found = _EVIDENCE[self.dataset](self, sample, own)
-            if found is not None:
-                gold, holders, answers = found
+            evidence = _EVIDENCE[self.dataset](self, sample, own)
+            if evidence is not None:
+                gold, holders, answers = evidence
                 related = [self.numbers[item] for item in own if item in self.numbers]
                 yield FileQuestion(
                     sample.question, answers, gold, related, frozenset(holders), {"source_id": sample.id},
@@ -258,9 +258,9 @@ class _Pile:
         return (self.numbers[gold],), set(), (self.label[gold],)
 
     def its_snippets(self, sample: BenchmarkSample, own: list[str]) -> _Evidence:
-        line = sample.references[0].strip()
+        next_line = sample.references[0].strip()
         mine = set(own)
-        same = {n for n, item in enumerate(self.items) if item in mine or (line and line in item)}
+        same = {n for n, item in enumerate(self.items) if item in mine or (next_line and next_line in item)}
         return (len(self.items) + self.block_of[sample.id],), same, sample.references
 
     def its_articles(self, sample: BenchmarkSample, own: list[str]) -> _Evidence | None:
@@ -273,8 +273,8 @@ class _Pile:
 
     def _copies(self, sample: BenchmarkSample) -> set[int]:
         """Demonstrations of another sample that solve this one."""
-        asked = sample.question.strip()
-        return {n for n, item in enumerate(self.items) if asked and item.startswith(asked)}
+        opening = sample.question.strip()
+        return {n for n, item in enumerate(self.items) if opening and item.startswith(opening)}
 
 
 _Evidence = tuple[tuple[int, ...], set[int], tuple[str, ...]]

@@ -60,12 +60,12 @@ class ContextTokenizer:
         and facts in repeated attempts at a layout, are encoded many times."""
         followed = followed and text[-1:].isspace()  # only trailing white space depends on what follows
         key = (text, first, followed)
-        found = self._encoded.get(key)
-        if found is None:
+        ids = self._encoded.get(key)
+        if ids is None:
             if len(self._encoded) >= CACHED_TEXTS:
                 self._encoded.clear()
-            found = self._encoded[key] = self._encode(text, first, followed)
-        return found
+            ids = self._encoded[key] = self._encode(text, first, followed)
+        return ids
 
     def encode_ahead(self, texts: Sequence[str]) -> None:
         """Encodes texts that stand inside a prompt, in one call, for `encode` to find."""
@@ -95,12 +95,12 @@ class ContextTokenizer:
         texts = [
             anchor + piece + (FOLLOWER if space else "") for piece, space in zip(pieces.values(), spaced, strict=True)
         ]
-        found = {}
+        ids_by_piece = {}
         for i, space, ids in zip(pieces, spaced, self.tokenizer.encode_batch(texts), strict=True):
             end = len(ids) - (len(follower) if space else 0)
             if ids[: len(lead)].tolist() == lead and (not space or ids[end:].tolist() == follower):
-                found[i] = ids[len(lead) : end]
-        return found
+                ids_by_piece[i] = ids[len(lead) : end]
+        return ids_by_piece
 
     def encode_between(self, text: str) -> Ids:
         """The ids of a text that other text precedes and follows; not cached."""
@@ -136,11 +136,11 @@ class ContextTokenizer:
         """
         if left.isspace() or right.isspace():
             return not (left.isspace() and right.isspace())
-        found = self._character_splits.get((left, right))
-        if found is None:
-            found = not self._are_in_a_token(left + right) and self._splits_words(left, right)
-            self._character_splits[left, right] = found
-        return found
+        splits = self._character_splits.get((left, right))
+        if splits is None:
+            splits = not self._are_in_a_token(left + right) and self._splits_words(left, right)
+            self._character_splits[left, right] = splits
+        return splits
 
     def _are_in_a_token(self, characters: str) -> bool:
         return isinstance(self.tokenizer, KnownVocabulary) and self.tokenizer.has_token_with(characters)
@@ -162,10 +162,10 @@ class ContextTokenizer:
 
     def _anchor(self, text: str) -> list[int]:
         """The tokens of an anchor; a list, because so few are compared faster than an array."""
-        found = self._anchor_ids.get(text)
-        if found is None:
-            found = self._anchor_ids[text] = self.tokenizer.encode(text).tolist()
-        return found
+        ids = self._anchor_ids.get(text)
+        if ids is None:
+            ids = self._anchor_ids[text] = self.tokenizer.encode(text).tolist()
+        return ids
 
     def _follower(self) -> list[int]:
         return self._anchor(ANCHORS[0] + FOLLOWER)[len(self._anchor(ANCHORS[0])) :]
@@ -191,10 +191,10 @@ class ContextTokenizer:
         return self.tokenizer.encode(text)
 
     def _ends_inside(self, text: str) -> list[int] | None:
-        found = self.anchored_ends(text)
-        if found is None:
+        anchored = self.anchored_ends(text)
+        if anchored is None:
             return None
-        ends, tokens, characters = found
+        ends, tokens, characters = anchored
         return [end - characters for end in ends[tokens:]]
 
     def _splits_word(self, left: str, right: str, draw: random.Random) -> bool:
