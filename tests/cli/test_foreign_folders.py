@@ -158,6 +158,13 @@ def test_no_command_that_takes_a_run_folder_imports_a_file_that_it_names(
         ["judge", folder, "--label", "5"],
         ["run", "niah", "--model", "sim:perfect?window=1k", "--lengths", "512", "--out", folder, "--no-figure"],
         ["plan", "niah", "--model", "sim:perfect?window=1k", "--lengths", "512", "--out", folder, "--json"],
+        ["plan", "niah", "--model", "sim:perfect?window=1k", "--lengths", "512", "--like", folder, "--detect", "5pt"],
+        ["card", folder],
+        ["badge", folder],
+        ["board", folder, str(base)],
+        ["certify", str(base), folder],
+        ["certify", folder, str(base)],
+        *(["export", folder, "--as", form] for form in ("every-eval-ever", "hf-eval-results", "inspect", "lm-eval")),
     ]
     for field in fields_of(recorded):
         for words in commands:

@@ -152,6 +152,51 @@ def test_a_secret_in_the_configuration_is_refused_with_advice_and_is_nowhere(
         assert "_env" in err or "environment" in err
 
 
+FIELDS = (
+    "api_key apiKey api-key apikey x-api-key X-Api-Key access_key accessKey secret_key secret "
+    "client_secret clientSecret private_key privateKey password passwd passphrase pwd db_pwd credentials "
+    "credential auth authorization proxy_authorization bearer cookie set_cookie session signature sig "
+    "code jwt token access_token refresh_token id_token auth_token hf_token subscription_key "
+    "Ocp-Apim-Subscription-Key aws_secret_access_key encryption_key signing_key master_key user_key "
+    "service_account_key webhook_secret"
+).split()
+QUERIES = (
+    "sig code key subscription-key api-version token access_token X-Amz-Signature X-Amz-Credential se sp "
+    "sv anything h auth"
+).split()
+BEGINNINGS = "sk- sk-proj- gsk_ hf_ xai- r8_ pplx- nvapi- glpat- ghp_ github_pat_ AIza AKIA xoxb-".split()
+
+
+def planted_models() -> Iterator[str]:
+    """A key in every field, in fields of fields, in queries, and keys of known services in every part of a model."""
+    rest = "&tokenizer=bytes&window=64k"
+    at_server = f"openai:fake?base_url=http://127.0.0.1:9/v1{rest}"
+    for name in FIELDS:
+        yield f'{at_server}&extra={{"{name}": "{SECRET}"}}'
+        yield f'{at_server}&extra={{"a": [{{"{name}": ["{SECRET}"]}}]}}'
+    for name in QUERIES:
+        yield f"openai:fake?base_url=http://127.0.0.1:9/v1%3F{name}%3D{SECRET}{rest}"
+    for beginning in BEGINNINGS:
+        key = beginning + SECRET
+        yield f"openai:{key}?base_url=http://127.0.0.1:9/v1{rest}"
+        yield f'{at_server}&extra={{"user": "{key}"}}'
+        yield f"openai:fake?base_url=http://127.0.0.1:9/{key}/v1{rest}"
+        yield f"{at_server}&api_key_env={key}"
+
+
+@pytest.mark.slow
+def test_165_planted_keys_are_refused_and_are_nowhere(say: Say, tmp_path: Path) -> None:
+    words = ["--lengths", "1k", "--depths", "1", "--samples", "1", "--attempts", "1", "--no-figure"]
+    models = list(planted_models())
+    assert len(models) == 165
+    for model in models:
+        code, out, err = say("run", "niah", "--model", model, *words, "--out", str(tmp_path / "run"))
+        assert code == 64, (model, err)
+        assert "7f3a9c" not in out + err + everything(tmp_path), model
+    harmless = 'openai:fake?base_url=http://127.0.0.1:9/v1&tokenizer=bytes&window=64k&extra={"user": "somebody"}'
+    assert say("run", "niah", "--model", harmless, *words, "--out", str(tmp_path / "run")).code == 69
+
+
 def test_a_model_name_that_is_a_key_is_refused(say: Say, tmp_path: Path) -> None:
     for model in ("openai:sk-q7f3a9c0123Zp", "hf:hf_q7f3a9c0123ZpABCDEF", "sim:perfect?seed=1&x=ghp_q7f3a9c0123Zp"):
         code, out, err = say("run", "niah", "--model", model, "--lengths", "1k", "--out", str(tmp_path / "run"))
