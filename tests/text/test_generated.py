@@ -84,9 +84,10 @@ def test_the_logs_of_a_session_have_no_time_out_of_order() -> None:
     ("name", "slip"),
     [
         ("medical", r"\b[Aa]n urine|\b(lines|spells|tests|studies|palpitations)\b[^.,;]* (is|was|returns|has)\b"
-                    r"|\bs?he faint\b|\bto work, and be\b|drain, in the box"),
+                    r"|\bs?he faint\b|\bto work, and be\b|drain, in the box|\btrials is\b"),
         ("german", r"sieht nach (eine?|\w+ (Stunden|Meilen|Kehren))\b|rührt es an|\bweil \w+ \w+ (hört|merkt) am\b"
                    r"|bleibt was\b|erzählt dazu \w+( \w+)? Antwort|, (zahlt pünktlich|hört alles)\."),
+        ("spanish", r"\blos (sábado|domingo)\b"),
     ],
 )  # fmt: skip
 def test_slips_that_readers_found_do_not_come_back(name: str, slip: str) -> None:
