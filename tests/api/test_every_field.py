@@ -184,6 +184,11 @@ def tier(folder: Path) -> None:
     assert "batch tier" in batch.paid
 
 
+def batch(folder: Path) -> None:
+    with pytest.raises(UsageError, match="has no batches"):
+        run(folder, limits={"batch": True})
+
+
 def budget(folder: Path) -> None:
     with pytest.raises(RunStopped, match=r"the budget of 1\.00 usd is reached"):
         run(folder, limits={"prices": _prices(), "budget": "1usd"})
@@ -203,7 +208,7 @@ EFFECTS: dict[str, Callable[[Path], None]] = {
     effect.__name__: effect
     for effect in (
         model, tasks, lengths, depths, samples, reading, seed, until, allowance, judges, log, limits, workers, timeout,
-        attempts, rate_limit_wait, breaker, ray, anyway, prices, tier, budget, time,
+        attempts, rate_limit_wait, breaker, ray, anyway, prices, tier, batch, budget, time,
     )
 }  # fmt: skip
 
