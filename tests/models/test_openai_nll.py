@@ -18,8 +18,7 @@ from leadline.core.types import Continuation, TokenNLL  # noqa: E402
 from leadline.models.hf import HF  # noqa: E402
 from leadline.models.openai.discovery import ServerInfo  # noqa: E402
 from leadline.models.openai.http import HttpReply, RequestFailed  # noqa: E402
-from leadline.models.openai.logprobs import ServerLogprobs  # noqa: E402
-from leadline.models.openai.scoring import Endpoint  # noqa: E402
+from leadline.models.openai.scoring import Endpoint, server_ways  # noqa: E402
 from support.tiny_models import model_folder, random_ids, tiny  # noqa: E402
 
 Choice = Callable[[list[int], list[float]], dict[str, Any]]
@@ -65,7 +64,7 @@ class Server:
 
 
 def asked_of(server: Any) -> TokenNLL | Failure:
-    return ServerLogprobs(Endpoint(server, "tiny"), ServerInfo("plain", "tiny"), lambda: 1).nll(DOCUMENT, ASKED, SPANS)
+    return server_ways(Endpoint(server, "tiny"), ServerInfo("plain", "tiny"), lambda: 1).nll(DOCUMENT, ASKED, SPANS)
 
 
 @pytest.mark.parametrize("form", [by_id, echoed])

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from leadline.core.errors import LengthError, MissingExtra, ServerError, UnknownName, UsageError
+from leadline.core.registry import ModelName, provider
 from leadline.core.spec import make_spec
 from leadline.models.ray.cluster import NodeResources as Node
 from leadline.models.ray.cluster import SlotLayout, connect, plan_slots
@@ -36,6 +37,36 @@ from leadline.run.plan import open_model
 )
 def test_slots_are_equal_and_each_lies_on_one_machine(nodes: list[Node], wanted: int, layout: SlotLayout) -> None:
     assert plan_slots(nodes, wanted) == layout
+
+
+@pytest.mark.parametrize(
+    ("nodes", "wanted", "least", "layout"),
+    [
+        ([Node(8, 64)], 0, 4, SlotLayout(2, "GPU", 4)),
+        ([Node(8, 64), Node(8, 64)], 3, 4, SlotLayout(3, "GPU", 4)),
+        ([Node(3, 16), Node(6, 16)], 0, 2, SlotLayout(4, "GPU", 2)),
+        ([Node(0, 8)], 1, 4, SlotLayout(1, "CPU", 8)),  # an engine on processors has no GPUs to share
+    ],
+)
+def test_a_replica_that_is_spread_over_gpus_gets_as_many(
+    nodes: list[Node], wanted: int, least: int, layout: SlotLayout
+) -> None:
+    assert plan_slots(nodes, wanted, least) == layout
+
+
+def test_a_replica_that_no_machine_has_the_gpus_for_is_refused() -> None:
+    with pytest.raises(UsageError, match="needs 8 GPUs of one machine, and the machines have 4, 4") as refused:
+        plan_slots([Node(4, 64), Node(4, 64)], 0, 8)
+    assert "tensor_parallel_size=" in refused.value.fix
+    with pytest.raises(UsageError, match="room for 2, not 3") as refused:
+        plan_slots([Node(4, 64), Node(4, 64)], 3, 4)
+    assert "--ray 2 or less" in refused.value.fix
+
+
+def test_an_engine_says_how_many_gpus_a_replica_needs() -> None:
+    name = ModelName.parse("vllm:org/model?tensor_parallel_size=4&pipeline_parallel_size=2")
+    assert provider(name).devices == 8
+    assert provider(ModelName.parse("hf:org/model")).devices == 1
 
 
 def test_too_many_replicas_are_refused_and_the_limit_is_named() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 ray = pytest.importorskip("ray")
 
-from leadline.core.contracts import Forecasting, LogprobModel, Replicated  # noqa: E402
+from leadline.core.contracts import Forecasting, LogprobModel, SeveralDocuments  # noqa: E402
 from leadline.core.errors import RunStopped, ServerError, SourceError  # noqa: E402
 from leadline.core.records import Failure, Record  # noqa: E402
 from leadline.core.spec import make_spec  # noqa: E402
@@ -126,7 +126,7 @@ def test_a_replica_that_differs_is_left_out_and_named(slots: Reservation, tmp_pa
 def test_replicas_have_the_abilities_of_the_model(slots: Reservation, tmp_path: Path) -> None:
     model = replicas(slots, tmp_path)
     assert isinstance(model, LogprobModel)
-    assert isinstance(model, Replicated)
+    assert isinstance(model, SeveralDocuments)
     assert isinstance(model, Forecasting)
     words = model.forecast([[(1, 2, 3)], [(1, 2, 3)]])
     assert words[0] == "2 documents"

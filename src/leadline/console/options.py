@@ -143,7 +143,8 @@ class RunOptions:
         ),
     ] = None
     ray: Annotated[
-        int | None, typer.Option(metavar="N", help="Ray replicas of an in-process model; 0 is one per GPU.")
+        int | None,
+        typer.Option(metavar="N", help="Ray replicas of an in-process model; 0: as many as fit the GPUs."),
     ] = None
     judges: Annotated[list[str] | None, typer.Option(metavar="MODEL", help=JUDGES_HELP)] = None
     anyway: Annotated[

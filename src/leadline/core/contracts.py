@@ -383,11 +383,12 @@ class HasPrefixCache(Protocol):
 
 
 @runtime_checkable
-class Replicated(Protocol):
-    """A model with several replicas: that many documents may be asked of it at once."""
+class SeveralDocuments(Protocol):
+    """A model of which several documents may be asked at once: it has replicas, or batches them."""
 
-    @property
-    def replicas(self) -> int: ...
+    def documents_at_once(self, workers: int) -> int:
+        """How many, where the run allows this number of workers."""
+        ...
 
 
 class ModelProvider(Options):
@@ -398,6 +399,11 @@ class ModelProvider(Options):
     """The models it has, each with a line about it, if they are known: for the catalogue."""
     in_process: ClassVar[bool] = False
     """Whether the model runs on this machine, and so can have copies on others (--ray)."""
+
+    @property
+    def devices(self) -> int:
+        """GPUs that one copy of it needs, where its options say so."""
+        return 1
 
     def open(self, name: str) -> Model:
         raise NotImplementedError

@@ -57,7 +57,7 @@ class Measurement(msgspec.Struct, frozen=True, tag="measured", tag_field="kind",
 FailureKind = Literal[
     "connection", "timeout", "rate_limited", "server", "malformed", "empty_body", "refused_request",
     "unexpected_status", "aborted", "filtered", "recitation", "tool_call", "compaction",
-    "context_length", "out_of_memory", "unsupported", "left_out",
+    "context_length", "out_of_memory", "not_a_number", "unsupported", "left_out",
 ]  # fmt: skip
 
 

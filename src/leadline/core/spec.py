@@ -201,7 +201,7 @@ class Limits(FrozenModel):
         description="seconds that a server's rate limit (429) is waited for while it answers nothing",
     )
     breaker: int = Field(20, ge=1, description="consecutive failed samples after which the run stops")
-    ray: int | None = Field(None, ge=0, le=65536, description="Ray replicas of an in-process model; 0: one per GPU")
+    ray: int | None = Field(None, ge=0, le=65536, description="Ray replicas of an in-process model; 0: all that fit")
     anyway: bool = Field(False, description="measure although the tokenizer is not the server's")
     prices: str = Field("", description="file of prices: our TOML, or LiteLLM's table")
     tier: str = Field("", description="tier of these prices, such as batch")

@@ -8,11 +8,16 @@ A continuation of a document is a text of which only the end is scored. Engines 
 The tail of the longest text is asked first and alone, so that the document is in the cache before the others are asked
 at once. A text is asked whole where that reads fewer tokens: a tail may be asked token by token, and each of those
 requests reads the part of a block that no cache keeps.
+
+Which ways an engine has is found by asking it a few tokens (`FoundWays`), and each tail is compared with the
+log-probabilities of a whole prompt: an engine may ignore a field, lack a flag, or return log-probabilities after
+masking, which are 0 for a forced token.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -23,6 +28,12 @@ from leadline.core.types import Continuation, TokenNLL
 
 if TYPE_CHECKING:
     from leadline.core.types import Ids, Nats
+
+TRIAL_CONTEXT, TRIAL_TOKENS = 8, 4
+TRIAL_NATS = 0.25
+"""Two ways that differ by more do not give the same thing; rounding in 16 bits stays far below it."""
+CERTAIN = 1e-4
+"""A token that nobody would write has more nats than this, unless all others were masked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,3 +167,85 @@ def tail_reads(text: ScoredText, block: int, *, each_token: bool) -> int:
     first = text.start - min(text.shared, text.start - 1) // block * block
     rest = range(text.start + 1, text.tokens)
     return first + (sum((place - 1) % block + 1 for place in rest) if each_token else len(rest))
+
+
+# --- which ways an engine has
+
+
+class FoundWays:
+    """The log-probabilities of one engine. Its ways are found at the first question, by one thread."""
+
+    def __init__(
+        self, tails: Sequence[ScoringWay], wholes: Sequence[ScoringWay], block: Callable[[], int] = lambda: 1
+    ) -> None:
+        """The ways to try, the best first. `block` asks how many tokens the engine's prefix cache keeps together."""
+        self._tails, self._wholes, self._block = tuple(tails), tuple(wholes), block
+        self._guard = threading.Lock()
+        self._ways: ScoringWays | None = None
+
+    def nll(
+        self, ids: Ids, continuations: Sequence[Continuation], spans: Sequence[tuple[int, int]]
+    ) -> TokenNLL | Failure:
+        sample = np.concatenate([ids[: TRIAL_CONTEXT + TRIAL_TOKENS], *(c.ids for c in continuations[:1])])
+        ways = self.ways(sample)
+        return ways if isinstance(ways, Failure) else ways.nll(ids, continuations, spans)
+
+    def ways(self, sample: Ids) -> ScoringWays | Failure:
+        """What the engine has, tried with some tokens; a failure that may pass is not the last word."""
+        with self._guard:
+            if self._ways is None:
+                tried = self._try_ways(sample)
+                if isinstance(tried, Failure):
+                    return tried
+                self._ways = tried
+            return self._ways
+
+    def _try_ways(self, sample: Ids) -> ScoringWays | Failure:
+        trial, reasons = _trial(sample), list[str]()
+        whole, reference = self._try_wholes(trial)
+        if isinstance(reference, Failure) and not _is_final(reference):
+            return reference
+        for way in self._tails:
+            scores = way.score([trial])
+            if isinstance(scores, Failure) and not _is_final(scores):
+                return scores
+            reason = _difference(scores, reference)
+            if not reason:
+                return ScoringWays(way, whole, max(1, self._block()), tuple(reasons))
+            reasons.append(f"not {way.title}: {reason}")
+        if isinstance(reference, Failure):
+            return Failure("unsupported", "; ".join([reference.message, *reasons]), status=reference.status)
+        return ScoringWays(None, whole, notes=tuple(reasons))
+
+    def _try_wholes(self, trial: ScoredText) -> tuple[ScoringWay | None, list[Scores] | Failure]:
+        """The first way that gives a whole prompt's log-probabilities, with those of the trial; else the failure."""
+        scores: list[Scores] | Failure = []
+        for way in self._wholes:
+            scores = way.score([trial])
+            if not isinstance(scores, Failure):
+                return way, scores
+            if not _is_final(scores):
+                break
+        return None, scores
+
+
+def _trial(sample: Ids) -> ScoredText:
+    """A few tokens, and after them tokens that nobody would write there."""
+    context = np.resize(sample, TRIAL_CONTEXT)
+    return ScoredText(np.concatenate([context, context[:TRIAL_TOKENS][::-1]]), TRIAL_CONTEXT)
+
+
+def _is_final(failure: Failure) -> bool:
+    """Whether the engine has this way not at all; it may be busy or away otherwise."""
+    return not failure.transient or failure.status in (500, 501)
+
+
+def _difference(scores: list[Scores] | Failure, reference: list[Scores] | Failure) -> str:
+    """Why these are not the log-probabilities that were asked for; empty if they are."""
+    if isinstance(scores, Failure):
+        return f"{scores.message} (status {scores.status})" if scores.status else scores.message
+    nats = scores[0].nats
+    if not isinstance(reference, Failure):
+        apart = float(np.max(np.abs(nats - reference[0].nats)))
+        return f"its numbers are {apart:.2g} nats from those of a whole prompt" if apart > TRIAL_NATS else ""
+    return "" if np.all(nats > CERTAIN) else "its log-probabilities are those after masking: 0 for a forced token"

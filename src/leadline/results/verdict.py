@@ -194,6 +194,8 @@ def failures_fix(run: Run) -> str:
         return f"give the server a longer context, or ask shorter --lengths; then {again}"
     if failures["out_of_memory"]:
         return f"ask shorter --lengths, or use a smaller dtype or a larger device; then {again}"
+    if failures["not_a_number"]:
+        return f"the model computes NaN: try another dtype (float32, bfloat16) or another engine; then {again}"
     if failures["refused_request"] or failures["unsupported"]:
         return f"look at the message: the same request will be refused again; when its cause is gone, {again}"
     return again

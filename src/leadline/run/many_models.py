@@ -105,7 +105,8 @@ def _capacity(model_runs: Sequence[ModelRun]) -> Iterator[tuple[int, OpenModel]]
     from leadline.models.ray.cluster import Reservation
     from leadline.models.ray.model import open_named, replicas_of
 
-    reserved = Reservation(replicated[0].spec.limits.ray or 0)
+    least = max(registry.provider(registry.ModelName.parse(e.spec.model)).devices for e in replicated)
+    reserved = Reservation(replicated[0].spec.limits.ray or 0, least)
     slots = reserved.layout.slots
     each = max(1, slots // len(replicated))
     try:

@@ -31,7 +31,7 @@ from leadline.core.contracts import (
     ModelCard,
     ModelProvider,
     Remote,
-    Replicated,
+    SeveralDocuments,
     Task,
     logprob_model,
 )
@@ -349,7 +349,7 @@ def asked_at_once(model: Model, limits: Limits) -> int:
     """The number of workers: requests to a server, or documents for a model in process."""
     if model.asked_per == "probe":
         return min(limits.workers, model.card.slots or limits.workers)
-    return model.replicas if isinstance(model, Replicated) else 1
+    return model.documents_at_once(limits.workers) if isinstance(model, SeveralDocuments) else 1
 
 
 def _fewer_workers(limits: Limits, card: ModelCard) -> Iterator[str]:
@@ -381,7 +381,7 @@ def _open_replicas(name: str, provider: ModelProvider, wanted: int) -> Model:
         )
     from leadline.models.ray.model import open_replicas
 
-    return open_replicas(name, wanted)
+    return open_replicas(name, wanted, provider.devices)
 
 
 def check_disk_space(folder: Path, planned: int) -> None:

@@ -195,7 +195,7 @@ def _outcome(request: LogprobRequest, found: dict[int, TokenNLL | Failure]) -> O
         if isinstance(one, Failure):
             return one
         if not all(np.isfinite(nats).all() for nats in (*one.continuations, *one.spans)):
-            return Failure("unsupported", "the model's log-probabilities are not finite; try dtype=float32")
+            return Failure("not_a_number", "the model's log-probabilities are not finite; try dtype=float32")
         nlls.append(one)
     return request.numbers(nlls)
 

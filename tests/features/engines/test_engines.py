@@ -3,33 +3,35 @@
 from __future__ import annotations
 
 import json
-import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 import leadline
+from leadline.cli.main import run_command
 from leadline.core.errors import LeadlineError, MissingExtra, RunStopped, SourceError, UsageError
 from leadline.core.records import Completion, Failure, Measurement
 from leadline.core.registry import ModelName, provider
 from leadline.core.spec import make_spec
 from leadline.core.types import Continuation, TokenNLL
-from leadline.features.engines.model import EngineModel
+from leadline.features.engines.model import CacheRoom, EngineModel, EngineWay
+from leadline.features.engines.process import EngineRefused
 from leadline.features.engines.provider import VLLM, EngineProvider, SGLang
+from leadline.models.prefix_scoring import ScoredText
+from leadline.results.verdict import failures_fix
+from support.fake_engines import PYTHONPATH, model_folder
 from support.logprob_model import RuleLogprobModel
 from support.rule_lm import VOCABULARY, nats
+from support.served_process import is_alive
 
-FAKES = Path(__file__).parent / "fakes"
-TESTS = Path(__file__).parents[2]
-
-CHAT = (
-    "{% for m in messages %}<|start|>{{ m.role }}\n{{ m.content }}<|end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
-)
 DOCUMENT = np.random.default_rng(5).integers(8, VOCABULARY, 300).astype(np.int32)
 REPEATED = [DOCUMENT[a : a + 16] for a in (20, 90, 200)]
 ASKED = [*(Continuation(300, ids, 8) for ids in REPEATED), Continuation(0, REPEATED[0], 8)]
@@ -38,25 +40,12 @@ SPANS = [(1, 300)]
 
 @pytest.fixture(autouse=True)
 def _engines_are_fakes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (FAKES, TESTS))))
+    monkeypatch.setenv("PYTHONPATH", PYTHONPATH)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A model's folder with everything but weights, which the fakes do not need."""
-    words = {"<pad>": 0, "<s>": 1, "</s>": 2, "<|start|>": 3, "<|end|>": 4, "user": 5, "assistant": 6, "<unk>": 7}
-    words |= {f"w{n}": n for n in range(8, VOCABULARY)}
-    tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer.decoder = decoders.Fuse()
-    tokenizer.add_special_tokens(["<pad>", "<s>", "</s>", "<|start|>", "<|end|>"])
-    made = tmp_path / "model"
-    made.mkdir()
-    tokenizer.save(str(made / "tokenizer.json"))
-    settings = {"bos_token": "<s>", "eos_token": "</s>", "chat_template": CHAT}
-    (made / "tokenizer_config.json").write_text(json.dumps(settings))
-    (made / "config.json").write_text(json.dumps({"model_type": "llama", "max_position_embeddings": 512}))
-    return made
+    return model_folder(tmp_path / "model")
 
 
 @pytest.fixture(params=["vllm", "sglang"])
@@ -151,6 +140,9 @@ def test_the_engine_says_what_it_is_and_what_it_holds(folder: Path) -> None:
     [
         ("dies", {}, SourceError, "Its last lines: .*CUDA driver version is insufficient"),
         ("memory", {}, SourceError, "No available memory for the cache blocks"),
+        ("core_fails", {}, SourceError, "Its last lines: .*Free memory on device cuda:0 is less than desired"),
+        ("unknown_model", {}, SourceError, r"\['NewForCausalLM'\] are not supported for now"),
+        ("old_runner", {"trace_replay": True}, SourceError, "trace replay requires Model Runner V2"),
         ("", {"extra": {"no_such_option": 1}}, SourceError, "unexpected keyword argument 'no_such_option'"),
     ],
 )
@@ -165,7 +157,9 @@ def test_an_engine_that_does_not_start_says_why(
     monkeypatch.setenv("FAKE_FAULT", fault)
     with pytest.raises(error, match=words) as raised:
         VLLM(**options).open(str(folder))
-    assert ("max_model_len=" in raised.value.fix) == (fault == "memory")
+    assert ("max_model_len=" in raised.value.fix) == (fault in ("memory", "core_fails"))
+    assert ("a version of the engine that knows this model" in raised.value.fix) == (fault == "unknown_model")
+    assert ("leave out trace_replay" in raised.value.fix) == (fault == "old_runner")
 
 
 def test_a_missing_engine_prints_the_pip_line(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -203,23 +197,145 @@ def test_logits_that_are_not_numbers_are_failures_and_never_answers(
 ) -> None:
     monkeypatch.setenv("FAKE_FAULT", "nan")
     run = leadline.measure(spec("vllm", folder, {"name": "niah"}), tmp_path / "run", checks=False)
-    assert {r.outcome.message for r in run.records if isinstance(r.outcome, Failure)} == {
-        "the model's logits are not numbers (NaN); try dtype=float32 or bfloat16"
+    outcomes = [r.outcome for r in run.records]
+    assert {(o.why, o.message) for o in outcomes if isinstance(o, Failure)} == {
+        ("not_a_number", "the model's logits are not numbers (NaN); try dtype=float32 or bfloat16")
     }
     assert all(not r.scores for r in run.records)
+    assert "try another dtype" in failures_fix(run)
 
 
+def test_log_probabilities_that_are_not_numbers_are_a_failure(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_FAULT", "nan")
+    opened = VLLM().open(str(folder))
+    try:
+        scores = EngineWay(opened._process, "forced").score([ScoredText(DOCUMENT[:30], 20)])
+    finally:
+        opened.close()
+    assert isinstance(scores, Failure)
+    assert scores.why == "not_a_number"
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [("dies_later", "illegal memory access"), ("core_dies", "EngineCore encountered an issue.*CUDA out of memory")],
+)
 def test_an_engine_that_dies_stops_the_run_with_its_last_lines_and_what_was_answered_is_kept(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fault: str, words: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("FAKE_FAULT", "dies_later")
-    wanted = spec("vllm", folder, {"name": "niah"}, samples=2)
-    with pytest.raises(RunStopped, match="illegal memory access"):
+    monkeypatch.setenv("FAKE_FAULT", fault)
+    wanted = spec("vllm", folder, {"name": "niah"}, samples=2, limits={"workers": 1})
+    with pytest.raises(RunStopped, match=words):
         leadline.measure(wanted, tmp_path / "run", checks=False)
     kept = len(list(leadline.load_run(tmp_path / "run").records))
     assert kept == 1
     monkeypatch.setenv("FAKE_FAULT", "")
     assert len(list(leadline.measure(wanted, tmp_path / "run", checks=False).records)) == 6
+
+
+def test_an_engine_ends_when_the_process_that_started_it_is_killed(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_LOG", str(tmp_path / "log"))
+    program = (
+        "import os, signal, sys\n"
+        "from leadline.features.engines.provider import VLLM\n"
+        f"opened = VLLM().open({str(folder)!r})\n"
+        "opened._process.write([{'ids': [8, 9], 'max_tokens': 1, 'stop': []}])\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    started = subprocess.run([sys.executable, "-c", program], check=False)
+    assert started.returncode == -signal.SIGKILL
+    engine = int((tmp_path / "log").read_text().split()[1])
+    while is_alive(engine):  # or this test hangs
+        time.sleep(0.05)
+
+
+def test_an_engine_finds_neither_torch_nor_leadline_in_its_process(folder: Path) -> None:
+    import torch  # noqa: F401  - as a run of several models has it
+
+    VLLM().open(str(folder)).close()  # the fake refuses where either is there
+
+
+def test_log_probabilities_after_masking_are_noticed_and_the_whole_prompt_is_asked(folder: Path) -> None:
+    opened = VLLM(extra={"logprobs_mode": "processed_logprobs"}).open(str(folder))
+    try:
+        here = RuleLogprobModel(lambda before, token: nats(before, token)).nll(DOCUMENT, ASKED, ())
+        there = opened.nll(DOCUMENT, ASKED)
+    finally:
+        opened.close()
+    assert isinstance(here, TokenNLL)
+    assert isinstance(there, TokenNLL)
+    for ours, theirs in zip(here.continuations, there.continuations, strict=True):
+        np.testing.assert_allclose(theirs, ours, atol=1e-6)
+    assert any("not forced tokens" in note and "nats from those of a whole prompt" in note for note in there.notes)
+
+
+def test_a_trace_that_the_window_cuts_short_is_a_failure_and_never_a_shorter_number(folder: Path) -> None:
+    opened = VLLM(max_model_len=310, trace_replay=True).open(str(folder))
+    try:
+        assert isinstance(opened.nll(DOCUMENT[:200], [Continuation(200, REPEATED[0], 8)] * 2), TokenNLL)
+        scores = EngineWay(opened._process, "trace").score([ScoredText(np.concatenate([DOCUMENT, REPEATED[0]]), 300)])
+    finally:
+        opened.close()
+    assert isinstance(scores, Failure)
+    assert scores.why == "context_length"
+    assert "replayed 10 of 16 tokens of a trace" in scores.message
+
+
+# --- documents in flight
+
+
+def test_documents_in_flight_are_written_together_and_a_refused_prompt_takes_no_other_with_it(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_LOG", str(tmp_path / "log"))
+    opened = VLLM(max_model_len=128).open(str(folder))
+    process = opened._process
+    try:
+        lengths = [20, 127, 200, 64]
+        with process._turn, ThreadPoolExecutor(4) as threads:  # as while the engine writes for another
+            orders = [{"ids": DOCUMENT[:n].tolist(), "max_tokens": 1, "stop": []} for n in lengths]
+            waiting = [threads.submit(process.write, [order]) for order in orders]
+            while len(process._waiting) < 4:
+                time.sleep(0.01)
+            process._turn.release()
+            replies = [future.result()[0] for future in waiting]
+            process._turn.acquire()
+    finally:
+        opened.close()
+    assert [isinstance(reply, EngineRefused) for reply in replies] == [False, False, True, False]
+    assert [reply["prompt_tokens"] for reply in replies if not isinstance(reply, EngineRefused)] == [20, 127, 64]
+    assert (tmp_path / "log").read_text().split()[0] == "4"
+
+
+def test_no_more_documents_are_in_flight_than_the_engines_cache_holds() -> None:
+    room, order = CacheRoom(100), list[str]()
+    with ThreadPoolExecutor(1) as threads:
+        with room.held(60), room.held(40):
+
+            def third() -> None:
+                with room.held(1):
+                    order.append("third")
+
+            waiting = threads.submit(third)
+            order.append("first two")
+        waiting.result()
+    assert order == ["first two", "third"]
+    with room.held(1000):  # larger than the cache: alone, and not never
+        pass
+
+
+def test_the_same_coordinates_give_the_same_prompts_in_every_engine(folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    digests = []
+    for name in ("vllm", "sglang", "hf"):
+        listed = tmp_path / f"{name}.jsonl"
+        words = ["build", "niah", "--model", f"{name}:{folder}", "--lengths", "300,400", "--depths", "3", "--samples"]
+        assert run_command([*words, "2", "--reading", "nested", "-o", str(listed)]) == 0
+        digests.append([json.loads(line)["digest"] for line in listed.read_text().splitlines()])
+    assert len(set(digests[0])) == 12
+    assert digests[0] == digests[1] == digests[2]
 
 
 def test_a_prompt_beyond_the_window_is_a_failure_of_its_sample(folder: Path) -> None:

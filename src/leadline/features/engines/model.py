@@ -1,13 +1,16 @@
 """An opened `vllm:` or `sglang:` model: documents in, answers and log-probabilities out.
 
 The longest probe of a document is asked first and alone, then all others at once, so that the engine has the document
-in its prefix cache. What came from there is on every record (`cached_tokens`).
+in its prefix cache. What came from there is on every record (`cached_tokens`). Several documents are in flight, as many
+as the engine's cache holds.
 """
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,11 +26,16 @@ from leadline.features.engines.options import EngineOptions
 from leadline.features.engines.process import EngineProcess, EngineRefused
 from leadline.models.architecture import read_constants
 from leadline.models.folder_texts import FolderTexts
-from leadline.models.prefix_scoring import ScoredText, Scores, ScoringWays, tail_reads
+from leadline.models.openai.replies import is_context_refusal
+from leadline.models.prefix_scoring import FoundWays, ScoredText, Scores, tail_reads
 from leadline.text.chat import NOT_PREFILLED, opens_thinking, split_thinking
 
 if TYPE_CHECKING:
     from leadline.core.types import Ids
+
+MOST_DOCUMENTS = 256
+"""As many as engines answer at once by default."""
+NOT_A_NUMBER = "the model's logits are not numbers (NaN); try dtype=float32 or bfloat16"
 
 
 class EngineModel(FolderTexts):
@@ -39,8 +47,11 @@ class EngineModel(FolderTexts):
         self._process = process
         self._info = info
         self._stops = self.end_of_turn()
-        self._ways = ScoringWays(
-            EngineWay(process, options.scoring), EngineWay(process, "whole"), block=max(1, int(info["block"]))
+        self._room = CacheRoom(info["kv_tokens"])
+        self._ways = FoundWays(
+            [EngineWay(process, way) for way in options.scoring],
+            [EngineWay(process, "whole")],
+            lambda: max(1, int(info["block"])),
         )
         self.card: ModelCard = self._describe(name)
 
@@ -48,18 +59,25 @@ class EngineModel(FolderTexts):
     def prefix_cache(self) -> PrefixCache:
         return PrefixCache(tokens=self._info["kv_tokens"], block=max(1, int(self._info["block"])))
 
+    def documents_at_once(self, workers: int) -> int:
+        return min(workers, MOST_DOCUMENTS)
+
     def answer(self, document: Document, probes: Sequence[Probe]) -> list[Answer]:
         order = sorted(range(len(probes)), key=lambda n: -probes[n].cut)
+        needed = probes[order[0]].cut + sum(p.prompt_tokens - p.cut + self._allowance(p) for p in probes)
         answers: dict[int, Answer] = {}
-        for numbers in (order[:1], order[1:]):
-            if numbers:
-                answers |= dict(zip(numbers, self._ask(document, [probes[n] for n in numbers]), strict=True))
+        with self._room.held(needed):
+            for numbers in (order[:1], order[1:]):
+                if numbers:
+                    answers |= dict(zip(numbers, self._ask(document, [probes[n] for n in numbers]), strict=True))
         return [answers[n] for n in range(len(probes))]
 
     def nll(
         self, ids: Ids, continuations: Sequence[Continuation] = (), spans: Sequence[tuple[int, int]] = ()
     ) -> TokenNLL | Failure:
-        return self._ways.nll(ids, continuations, spans)
+        longest = max((len(c.ids) for c in continuations), default=0)
+        with self._room.held(len(ids) + longest):
+            return self._ways.nll(ids, continuations, spans)
 
     def forecast(
         self, documents: Iterable[Sequence[tuple[int, int, int]]], kept: Iterable[int] = ()
@@ -82,33 +100,30 @@ class EngineModel(FolderTexts):
     def close(self) -> None:
         self._process.close()
 
+    def _allowance(self, probe: Probe) -> int:
+        return self._options.max_tokens or probe.question.allowance
+
     def _ask(self, document: Document, probes: Sequence[Probe]) -> list[Answer]:
-        """The answers of probes that are asked at once; one refused by the engine fails all of them."""
+        """The answers of probes that are asked at once."""
         began = time.monotonic()
         prompts = [
-            {
-                "ids": document.prompt_ids(p).tolist(), "max_tokens": self._options.max_tokens or p.question.allowance,
-                "stop": self._stops,
-            }
+            {"ids": document.prompt_ids(p).tolist(), "max_tokens": self._allowance(p), "stop": self._stops}
             for p in probes
-        ]  # fmt: skip
-        try:
-            written: list[Any] = self._process.ask({"do": "write", "prompts": prompts})
-        except EngineRefused as error:
-            written = [refusal(str(error))] * len(probes)
+        ]
+        written = self._process.write(prompts)
         seconds = (time.monotonic() - began) / len(probes)
         return [
-            Answer(self._sent(document, probe, prompt["max_tokens"]), self._outcome(document, reply), seconds)
-            for probe, prompt, reply in zip(probes, prompts, written, strict=True)
+            Answer(self._sent(document, probe), self._outcome(document, reply), seconds)
+            for probe, reply in zip(probes, written, strict=True)
         ]
 
-    def _outcome(self, document: Document, reply: dict[str, Any] | Failure) -> Completion | Failure:
-        if isinstance(reply, Failure):
-            return reply
+    def _outcome(self, document: Document, reply: dict[str, Any] | EngineRefused) -> Completion | Failure:
+        if isinstance(reply, EngineRefused):
+            return refusal(str(reply))
         if reply["corrupted"]:
-            return Failure("unsupported", "the model's logits are not numbers (NaN); try dtype=float32 or bfloat16")
-        if reply["finish"] == "abort":
-            return Failure("aborted", "the engine ended the answer", transient=True)
+            return Failure("not_a_number", NOT_A_NUMBER)
+        if reply["finish"] not in ("stop", "length"):
+            return Failure("aborted", f"the engine ended the answer ({reply['finish']})", transient=True)
         thinking, text = split_thinking(
             self.tokenizer.decode(reply["ids"]), opened=opens_thinking(document.frame.after)
         )
@@ -121,12 +136,12 @@ class EngineModel(FolderTexts):
             cached_tokens=reply["cached_tokens"],
         )
 
-    def _sent(self, document: Document, probe: Probe, allowance: int) -> Sent:
+    def _sent(self, document: Document, probe: Probe) -> Sent:
         return Sent(
             form="ids",
             prefix=document.prefix_place(probe),
             digest=digest_bytes(document.prompt_ids(probe).astype("<i4").tobytes()),
-            decoding={"method": "greedy", "max_tokens": allowance, "min_tokens": 1},
+            decoding={"method": "greedy", "max_tokens": self._allowance(probe), "min_tokens": 1},
         )
 
     def _describe(self, name: str) -> ModelCard:
@@ -161,7 +176,7 @@ def refusal(message: str) -> Failure:
     low = message.lower()
     if "out of memory" in low:
         return Failure("out_of_memory", message)
-    if "maximum model length" in low or "context length" in low or "max_model_len" in low:
+    if is_context_refusal(message) or "max_model_len" in low:
         return Failure("context_length", message)
     return Failure("refused_request", message)
 
@@ -198,6 +213,8 @@ class EngineWay:
             replies = self.process.ask({"do": "score", "texts": asked, "way": self.way})
         except EngineRefused as error:
             return refusal(str(error))
+        if any(value is not None and np.isnan(value) for reply in replies for value in reply["logprobs"]):
+            return Failure("not_a_number", NOT_A_NUMBER)
         return [
             Scores(
                 -np.array([np.nan if value is None else value for value in reply["logprobs"]], np.float64),
@@ -205,3 +222,28 @@ class EngineWay:
             )
             for reply in replies
         ]  # fmt: skip
+
+
+class CacheRoom:
+    """The tokens of an engine's cache, held by the documents in flight: more would drop each other's before they are
+    used. One document is always admitted."""
+
+    def __init__(self, tokens: int | None) -> None:
+        self._tokens = tokens
+        self._held = 0
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def held(self, tokens: int) -> Iterator[None]:
+        with self._changed:
+            self._changed.wait_for(lambda: self._admits(tokens))
+            self._held += tokens
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._held -= tokens
+                self._changed.notify_all()
+
+    def _admits(self, tokens: int) -> bool:
+        return not self._held or self._tokens is None or self._held + tokens <= self._tokens

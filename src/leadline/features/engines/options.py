@@ -50,8 +50,12 @@ class EngineOptions(ModelProvider):
     max_tokens: int | None = Field(None, ge=1, description="output tokens instead of the task's (thinking needs more)")
 
     @property
-    def scoring(self) -> str:
-        """The way in which continuations are scored."""
+    def devices(self) -> int:
+        return self.tensor_parallel_size * self.pipeline_parallel_size
+
+    @property
+    def scoring(self) -> tuple[str, ...]:
+        """The ways in which continuations may be scored, the best first."""
         raise NotImplementedError
 
     def engine_arguments(self) -> dict[str, Any]:

@@ -12,7 +12,9 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,18 +30,33 @@ LEAKED = ("VLLM_DP_", "RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER
 """Variables of a surrounding launcher that would make an engine wait for others."""
 MEMORY_WORDS = ("out of memory", "no available memory", "kv cache", "free memory", "gpu_memory_utilization")
 
+UNKNOWN_MODEL_WORDS = ("are not supported", "is not supported", "does not recognize this architecture", "unrecognized")
+
 
 class EngineRefused(Exception):
     """The engine is alive, and did not do what it was asked to: its own message."""
 
 
+@dataclass(eq=False)
+class _Order:
+    """Prompts that one thread waits for."""
+
+    prompts: Sequence[dict[str, Any]]
+    replies: list[Any] | None = None
+    error: BaseException | None = None
+
+
 class EngineProcess:
-    """One engine. One question at a time."""
+    """One engine. One message at a time; prompts of several threads go into one, since engines are quick with many."""
 
     def __init__(self, engine: EngineName, python: str, where: str) -> None:
         self._where = where
         self._engine = engine
         self._guard = threading.Lock()
+        self._turn = threading.Lock()
+        """Held by the thread that has the prompts of all waiting threads written."""
+        self._waiting_guard = threading.Lock()
+        self._waiting: list[_Order] = []
         self._log = tempfile.TemporaryFile()  # noqa: SIM115
         environment = {k: v for k, v in os.environ.items() if not k.startswith(LEAKED)}
         environment |= {
@@ -47,7 +64,7 @@ class EngineProcess:
         }  # fmt: skip
         try:
             self._process = subprocess.Popen(
-                [python or sys.executable, str(Path(worker.__file__))],
+                [python or sys.executable, str(Path(worker.__file__)), str(os.getpid())],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._log,
@@ -86,6 +103,12 @@ class EngineProcess:
             )
         if "error" not in reply:
             return reply["ok"]
+        if reply["dead"]:
+            raise RunStopped(
+                f"the engine died: {reply['error']}{self._last_lines()}",
+                where=self._where,
+                fix="run the same command again: it continues with what is missing",
+            )
         if reply["type"] in ("TypeError", "AttributeError", "KeyError"):
             raise LeadlineError(
                 f"this version of {self._engine} has other names: {reply['type']}: {reply['error']}",
@@ -93,6 +116,39 @@ class EngineProcess:
                 fix=f"pip install --upgrade {self._engine}, or serve the model and measure it with openai:",
             )
         raise EngineRefused(reply["error"])
+
+    def write(self, prompts: Sequence[dict[str, Any]]) -> list[dict[str, Any] | EngineRefused]:
+        """What the engine writes after prompts, or why it does not. Those of threads that wait at the same time are
+        written together."""
+        order = _Order(prompts)
+        with self._waiting_guard:
+            self._waiting.append(order)
+        with self._turn:
+            if order.replies is None and order.error is None:
+                with self._waiting_guard:
+                    orders, self._waiting = self._waiting, []
+                self._write_all(orders)
+        if order.error is not None:
+            raise order.error
+        assert order.replies is not None
+        return order.replies
+
+    def _write_all(self, orders: Sequence[_Order]) -> None:
+        try:
+            replies = iter(self._written([prompt for order in orders for prompt in order.prompts]))
+        except BaseException as error:
+            for order in orders:
+                order.error = error
+        else:
+            for order in orders:
+                order.replies = [next(replies) for _ in order.prompts]
+
+    def _written(self, prompts: Sequence[dict[str, Any]]) -> list[Any]:
+        try:
+            written: list[Any] = self.ask({"do": "write", "prompts": list(prompts)})
+        except EngineRefused as error:  # of one of them; the engine does not say which
+            return [error] if len(prompts) == 1 else [self._written([prompt])[0] for prompt in prompts]
+        return written
 
     def _exchange(self, message: dict[str, Any]) -> Any:
         """The reply; None where the process has died."""
@@ -129,9 +185,14 @@ class EngineProcess:
 
 
 def _advice(text: str) -> str:
-    if any(word in text.lower() for word in MEMORY_WORDS):
+    low = text.lower()
+    if "trace replay" in low:
+        return "leave out trace_replay: log-probabilities are then those of forced tokens, one request a token"
+    if any(word in low for word in MEMORY_WORDS):
         return (
             "give it less to read (max_model_len=), more memory (gpu_memory_utilization=, tensor_parallel_size=), or "
             "smaller keys and values (kv_cache_dtype=fp8)"
         )
+    if any(word in low for word in UNKNOWN_MODEL_WORDS):
+        return "use a version of the engine that knows this model (python=VENV/bin/python), or hf: where that does"
     return "try the same model and options with the engine's own command; --debug shows more"

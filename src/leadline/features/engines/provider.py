@@ -53,8 +53,8 @@ class VLLM(EngineProvider):
     )
 
     @property
-    def scoring(self) -> str:
-        return "trace" if self.trace_replay else "forced"
+    def scoring(self) -> tuple[str, ...]:
+        return ("trace", "forced") if self.trace_replay else ("forced",)
 
     def engine_arguments(self) -> dict[str, Any]:
         return {**super().engine_arguments(), **({"enable_trace_replay": True} if self.trace_replay else {})}
@@ -71,5 +71,5 @@ class SGLang(EngineProvider):
     }  # fmt: skip
 
     @property
-    def scoring(self) -> str:
-        return "tail"
+    def scoring(self) -> tuple[str, ...]:
+        return ("tail",)

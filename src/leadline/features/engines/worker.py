@@ -2,19 +2,26 @@
 
 Run as a file by the Python that has the engine, which need not have Leadline: this module imports the standard library
 alone until it is told which engine to start. Messages are JSON objects, each after its size in eight bytes. What the
-engine prints goes to the standard error, so that it cannot come between the answers.
+engine prints goes to the standard error, so that it cannot come between the answers. It ends, with all processes that
+the engine started, when the process that started it is gone.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import struct
 import sys
+import threading
+import time
 from importlib import import_module
 from typing import Any, BinaryIO
 
 SIZE = struct.Struct(">Q")
+LOOK_SECONDS = 0.5
+DEAD = ("EngineDeadError",)
+"""Exceptions, by name, after which an engine answers nothing: the process in which it computes has ended."""
 
 
 class VllmEngine:
@@ -29,13 +36,14 @@ class VllmEngine:
         config = self.llm.llm_engine.vllm_config
         cache = config.cache_config
         block, blocks = getattr(cache, "block_size", None) or 1, getattr(cache, "num_gpu_blocks", None)
+        held = getattr(cache, "kv_cache_size_tokens", None)  # blocks x size is wrong for hybrid models
         return {
             "version": self.version,
             "window": int(config.model_config.max_model_len),
             "dtype": str(config.model_config.dtype).replace("torch.", ""),
             "kv_dtype": str(getattr(cache, "cache_dtype", "auto")),
             "block": int(block),
-            "kv_tokens": int(blocks) * int(block) if blocks else None,
+            "kv_tokens": int(held) if held else int(blocks) * int(block) if blocks else None,
         }
 
     def write(self, prompts: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -87,7 +95,13 @@ class VllmEngine:
         for text, output in zip(texts, outputs, strict=True):
             trace, written = text["ids"][text["start"] :], output.outputs[0]
             if list(written.token_ids) != trace:
-                raise ValueError(f"the engine replayed {len(written.token_ids)} of {len(trace)} tokens of a trace")
+                count = len(written.token_ids)
+                raise ValueError(
+                    f"the engine replayed {count} of {len(trace)} tokens of a trace: the rest does not fit its maximum "
+                    "model length"
+                    if list(written.token_ids) == trace[:count]
+                    else "the engine wrote other tokens than the trace it was given"
+                )
             values = [chances[token].logprob for token, chances in zip(trace, written.logprobs, strict=True)]
             found.append(_scored(values, [output]))
         return found
@@ -167,7 +181,10 @@ class SGLangEngine:
         for text, output in zip(texts, outputs, strict=True):
             meta, wanted = output["meta_info"], text["ids"][text["start"] :]
             rows = meta["input_token_logprobs"][-len(wanted) :]
-            if [row[1] for row in rows] != wanted:
+            # It reports the last token of the vocabulary as 0, which it uses for positions of images too.
+            if len(rows) != len(wanted) or any(
+                row[1] not in (token, 0) for row, token in zip(rows, wanted, strict=True)
+            ):
                 raise ValueError("the engine's log-probabilities are not those of the tokens that it was given")
             cached = meta.get("cached_tokens")
             found.append(
@@ -237,7 +254,16 @@ def write_message(stream: BinaryIO, message: Any) -> None:
     stream.flush()
 
 
+def end_with(parent: int) -> None:
+    """Ends this process group when the process that started it is gone, so that no engine keeps a GPU's memory."""
+    while os.getppid() == parent:
+        time.sleep(LOOK_SECONDS)
+    os.killpg(os.getpid(), signal.SIGKILL)
+
+
 def main() -> None:
+    if len(sys.argv) > 1:
+        threading.Thread(target=end_with, args=(int(sys.argv[1]),), daemon=True).start()
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     worker = Worker()
@@ -245,7 +271,11 @@ def main() -> None:
         try:
             reply = {"ok": worker.answer(message)}
         except Exception as error:
-            reply = {"error": str(error)[:2000], "type": type(error).__name__, "module": getattr(error, "name", None)}
+            kinds = {kind.__name__ for kind in type(error).__mro__}
+            reply = {
+                "error": str(error)[:2000], "type": type(error).__name__, "module": getattr(error, "name", None),
+                "dead": not kinds.isdisjoint(DEAD),
+            }  # fmt: skip
         write_message(answers, reply)
 
 

@@ -45,7 +45,6 @@ from leadline.models.openai.discovery import (
     send_with_retries,
 )
 from leadline.models.openai.http import HttpClient, HttpReply, RequestFailed
-from leadline.models.openai.logprobs import ServerLogprobs
 from leadline.models.openai.next_tokens import NO_FRESH, next_tokens, time_answer, without_cache
 from leadline.models.openai.replies import Exchange, decode_json, parse_reply, request_failure
 from leadline.models.openai.requests import (
@@ -55,10 +54,10 @@ from leadline.models.openai.requests import (
     thinking_fields,
 )
 from leadline.models.openai.responses import ResponsesAdapter
-from leadline.models.openai.scoring import Endpoint
+from leadline.models.openai.scoring import Endpoint, server_ways
 from leadline.models.openai.template import FrameFinder
 from leadline.models.openai.tokenizer import ServerTokenizer, find_tokenizer
-from leadline.models.prefix_scoring import ScoringWays
+from leadline.models.prefix_scoring import FoundWays, ScoringWays
 from leadline.text.chat import NOT_PREFILLED, adds_bos, can_prefill, completion_frame, opens_thinking, special_token
 
 if TYPE_CHECKING:
@@ -313,9 +312,9 @@ class OpenAIModel:
             self._check_ids(unknown=unknown)
 
     @cached_property
-    def _logprobs(self) -> ServerLogprobs:
+    def _logprobs(self) -> FoundWays:
         endpoint = Endpoint(self._client, self.server.model, self._options.api_key_env, self._options.extra)
-        return ServerLogprobs(endpoint, self.server, lambda: self.prefix_cache.block)
+        return server_ways(endpoint, self.server, lambda: self.prefix_cache.block)
 
     @cached_property
     def card(self) -> ModelCard:

@@ -1,12 +1,21 @@
 """The ways in which servers give log-probabilities, each as a `ScoringWay`: what is sent, and what is read back.
 
-Prompts are sent as token ids, so that they are not tokenised again. A reply in which the tokens are not those that were
-asked for is a Failure "unsupported": which way a server has is found by trying (`leadline.models.openai.logprobs`).
+    server      way                                                              requests
+    vLLM        a forced trace through /inference/v1/generate                    one for each continuation
+                forced tokens: completions with one allowed token each           one for each scored token
+    SGLang      /generate with logprob_start_len                                 one for each continuation
+    llama.cpp   forced tokens: /completion with n_probs and a bias               one for each scored token
+    any         log-probabilities of a whole prompt: vLLM's prompt_logprobs,     one for each continuation,
+                SGLang's from 0, or completions with echo                        which is read again each time
+
+All but the last read a document once and take it from the prefix cache for every continuation. Prompts are sent as
+token ids, so that they are not tokenised again. A reply in which the tokens are not those that were asked for is a
+Failure "unsupported": which way a server has is found by trying (`leadline.models.prefix_scoring`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,6 +25,7 @@ import numpy as np
 
 from leadline.core.records import Failure
 from leadline.core.workers import call_at_once
+from leadline.models.openai.discovery import ServerInfo
 from leadline.models.openai.http import HttpClient, RequestFailed
 from leadline.models.openai.replies import (
     decode_json,
@@ -26,7 +36,7 @@ from leadline.models.openai.replies import (
     request_failure,
     token_counts,
 )
-from leadline.models.prefix_scoring import ScoredText, Scores, tail_reads
+from leadline.models.prefix_scoring import FoundWays, ScoredText, Scores, ScoringWay, tail_reads
 
 if TYPE_CHECKING:
     from leadline.core.types import Ids, Nats
@@ -244,9 +254,22 @@ def _sglang(endpoint: Endpoint, text: ScoredText, start: int) -> Scores | Failur
     meta = _object(page.get("meta_info"))
     listed, wanted = meta.get("input_token_logprobs"), text.scored
     rows = listed[-len(wanted) :] if isinstance(listed, list) else []
-    if [row[1] if isinstance(row, list) and len(row) > 1 else None for row in rows] != wanted:
+    ids = [row[1] if isinstance(row, list) and len(row) > 1 else None for row in rows]
+    # It reports the last token of the vocabulary as 0, which it uses for positions of images too.
+    if len(ids) != len(wanted) or any(told not in (token, 0) for told, token in zip(ids, wanted, strict=True)):
         return Failure("unsupported", "the server's log-probabilities are not those of the tokens that were sent")
     return _scores_of([row[0] for row in rows], len(wanted), {"usage": meta})
+
+
+def server_ways(endpoint: Endpoint, server: ServerInfo, block: Callable[[], int]) -> FoundWays:
+    """The ways that this kind of server may have. `block` asks how many tokens its prefix cache keeps together."""
+    tails: dict[str, tuple[ScoringWay, ...]] = {
+        "vllm": (ForcedTrace(endpoint), ForcedTokens(endpoint)),
+        "sglang": (TailOfPrompt(endpoint),),
+        "llamacpp": (WrittenTokens(endpoint, at_once=1),),
+    }
+    own = (WholeSGLang(endpoint, at_once=1),) if server.kind == "sglang" else ()
+    return FoundWays(tails.get(server.kind, ()), (*own, WholePrompt(endpoint, at_once=1)), block)
 
 
 # --- replies ------------------------------------------------------------------------------------

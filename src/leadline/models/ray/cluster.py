@@ -46,21 +46,32 @@ class SlotLayout:
         return f"{replicas} through Ray, {self.each} {noun}" + (" each" if self.slots > 1 else "")
 
 
-def plan_slots(nodes: Sequence[NodeResources], wanted: int) -> SlotLayout:
-    """Equal slots, as large as possible with each on a single machine.
+def plan_slots(nodes: Sequence[NodeResources], wanted: int, least: int = 1) -> SlotLayout:
+    """Equal slots, as large as possible with each on a single machine, and with `least` GPUs or more.
 
-    `wanted=0` is one slot for every GPU, or one for every machine where there are no GPUs.
+    `wanted=0` is one slot for every `least` GPUs, or one for every machine where there are no GPUs.
     """
     resource: Literal["GPU", "CPU"] = "GPU" if any(node.gpus for node in nodes) else "CPU"
+    least = least if resource == "GPU" else 1
     available = [node.gpus if resource == "GPU" else node.cpus for node in nodes]
-    slots = wanted or (sum(available) if resource == "GPU" else sum(cpus > 0 for cpus in available))
-    each = max((n for n in range(1, max(available) + 1) if sum(a // n for a in available) >= slots), default=0)
-    if not each:
+    most = sum(n // least for n in available)
+    slots = wanted or (most if resource == "GPU" else sum(cpus > 0 for cpus in available))
+    each = max((n for n in range(least, max(available) + 1) if sum(a // n for a in available) >= slots), default=0)
+    if not each or not slots:
         noun = "GPUs" if resource == "GPU" else "processors"
+        if least > 1:
+            what = (
+                f"a replica needs {least} GPUs of one machine, and the machines have {', '.join(map(str, available))}"
+            )
+            what += f": room for {most}, not {slots}" if most else ""
+            less = "" if most else "fewer GPUs for each (tensor_parallel_size=)"
+        else:
+            what = f"{slots} replicas need at least {slots} {noun}, and there are {sum(available)}"
+            less = ""
         raise UsageError(
-            f"{slots} replicas need at least {slots} {noun}, and there are {sum(available)}",
+            what,
             where=WHERE,
-            fix=f"use --ray {sum(available)} or less" + (", or 0 for one per GPU" if resource == "GPU" else ""),
+            fix=less or f"use --ray {most} or less" + (", or 0 for as many as fit" if resource == "GPU" else ""),
         )
     return SlotLayout(slots, resource, each)
 
@@ -68,11 +79,12 @@ def plan_slots(nodes: Sequence[NodeResources], wanted: int) -> SlotLayout:
 class Reservation:
     """Slots held on a cluster until `release`. Ray decides which actor runs in which slot."""
 
-    def __init__(self, wanted: int) -> None:
+    def __init__(self, wanted: int, least: int = 1) -> None:
+        """`least` is how many GPUs one replica needs."""
         self.ray = connect()
         alive = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
         nodes = [NodeResources(int(has.get("GPU", 0)), int(has.get("CPU", 0))) for has in alive]
-        self.layout = plan_slots(nodes, wanted)
+        self.layout = plan_slots(nodes, wanted, least)
         bundles = [{self.layout.resource: self.layout.each}] * self.layout.slots
         self._group = self.ray.util.placement_group(bundles, "SPREAD")
         try:

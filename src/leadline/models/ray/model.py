@@ -209,6 +209,9 @@ class RayModel:
     def replicas(self) -> int:
         return self._pool.alive
 
+    def documents_at_once(self, workers: int) -> int:
+        return self.replicas
+
     def answer(self, document: Document, probes: Sequence[Probe]) -> list[Answer]:
         try:
             answers: list[Answer] = self._pool.call("answer", document, tuple(probes))
@@ -250,9 +253,10 @@ class RayLogprobModel(RayModel):
         return found
 
 
-def open_replicas(name: str, wanted: int) -> RayModel:
-    """Replicas of a named model on resources reserved for it alone; 0 is one replica for every GPU."""
-    reservation = Reservation(wanted)
+def open_replicas(name: str, wanted: int, devices: int = 1) -> RayModel:
+    """Replicas of a named model on resources reserved for it alone; 0 is as many as there are GPUs for, with `devices`
+    of them each."""
+    reservation = Reservation(wanted, devices)
     try:
         return replicas_of(partial(open_named, name), reservation, reservation.layout.slots, reservation.release)
     except BaseException:

@@ -1,9 +1,15 @@
-"""As much of vLLM's offline engine as is used, with its defaults and its refusals; see FAKE_* for planted faults."""
+"""As much of vLLM's offline engine as is used, with its defaults and its refusals.
+
+FAKE_FAULT plants a fault. FAKE_LOG names a file that gets the number of prompts of each call, and the process.
+FAKE_MARK names a file that keeps a fault from happening twice.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +17,18 @@ from support.rule_lm import BLOCK, Cache, likely, nats
 
 __version__ = "0.32.0"
 FAULT = os.environ.get("FAKE_FAULT", "")
+
+
+class EngineDeadError(Exception):
+    """As vLLM's: the process in which the engine computes has ended, and nothing is answered any more."""
+
+
+def _happens(fault: str) -> bool:
+    """Whether a fault that happens once happens now."""
+    if fault != FAULT or Path(os.environ["FAKE_MARK"]).exists():
+        return False
+    Path(os.environ["FAKE_MARK"]).touch()
+    return True
 
 
 class SamplingParams:
@@ -44,14 +62,24 @@ class LLM:
             os._exit(3)
         if FAULT == "memory":
             raise ValueError("No available memory for the cache blocks. Try increasing gpu_memory_utilization")
+        if FAULT == "unknown_model":
+            raise ValueError("Model architectures ['NewForCausalLM'] are not supported for now")
+        if FAULT == "core_fails":  # the cause is in what the engine's own process printed
+            print("(EngineCore pid=7) ValueError: Free memory on device cuda:0 is less than desired", file=sys.stderr)
+            raise RuntimeError("Engine core initialization failed. See root cause above.")
+        if FAULT == "old_runner" and options.get("enable_trace_replay"):
+            raise ValueError("trace replay requires Model Runner V2")
+        if "torch" in sys.modules or "leadline" in sys.modules:
+            raise RuntimeError("CUDA may have been initialised in this process before the engine")
         unknown = set(options) - {
             "seed", "enable_prefix_caching", "disable_log_stats", "max_model_len", "dtype", "tensor_parallel_size",
-            "kv_cache_dtype", "enable_trace_replay",
+            "kv_cache_dtype", "enable_trace_replay", "logprobs_mode",
         }  # fmt: skip
         if unknown:
             raise TypeError(f"EngineArgs.__init__() got an unexpected keyword argument {sorted(unknown)[0]!r}")
         print("INFO loading", model)  # engines print to their standard output
         self.window, self.cache = options.get("max_model_len", 512), Cache(BLOCK)
+        self.masked = options.get("logprobs_mode", "").startswith("processed")
         self.trace_replay = options.get("enable_trace_replay", False)
         cache_config = SimpleNamespace(
             block_size=BLOCK, num_gpu_blocks=64, cache_dtype=options.get("kv_cache_dtype", "auto")
@@ -64,6 +92,14 @@ class LLM:
     def generate(self, prompts: list[dict[str, list[int]]], params: list[SamplingParams], use_tqdm: bool) -> list[Any]:
         assert not use_tqdm
         self.calls += 1
+        if "FAKE_LOG" in os.environ:
+            with Path(os.environ["FAKE_LOG"]).open("a") as log:
+                log.write(f"{len(prompts)} {os.getpid()}\n")
+        if self.calls > 1 and _happens("kills_its_parent"):
+            os.kill(os.getppid(), signal.SIGKILL)
+        if (FAULT == "core_dies" and self.calls > 1) or (self.calls > 1 and _happens("core_dies_once")):
+            print("(EngineCore pid=7) torch.OutOfMemoryError: CUDA out of memory", file=sys.stderr, flush=True)
+            raise EngineDeadError("EngineCore encountered an issue. See stack trace (above) for the root cause.")
         if FAULT == "dies_later" and self.calls > 1:
             print("torch.AcceleratorError: an illegal memory access was encountered", file=sys.stderr, flush=True)
             os._exit(9)
@@ -83,11 +119,14 @@ class LLM:
         if asked.trace is not None and not self.trace_replay:
             raise ValueError("trace replay is not enabled")
         written: list[int] = []
+        if asked.trace is not None:
+            asked.trace = asked.trace[: max(self.window - len(ids), 1)]  # without a word
         chances: list[dict[int, Any]] = []
         while len(written) < min(asked.max_tokens, len(asked.trace or [0] * asked.max_tokens)):
             before = [*ids, *written]
             token = asked.trace[len(written)] if asked.trace else asked.allowed[0] if asked.allowed else likely(before)
-            chances.append({token: SimpleNamespace(logprob=-nats(before, token))})
+            value = 0.0 if self.masked and asked.allowed else -nats(before, token)
+            chances.append({token: SimpleNamespace(logprob=float("nan") if FAULT == "nan" else value)})
             written.append(token)
             if token in asked.stop and not asked.ignore_eos and not asked.trace:
                 break
