@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from leadline.core import registry
-from leadline.core.spec import TaskSpec, parse_length
+from leadline.core.lengths import parse_length
+from leadline.core.spec import TaskSpec
 from leadline.core.types import Cell, Document, Frame, Probe, Reading
 from leadline.text.fitting import Fitter
 from leadline.text.fitting.counted import Counting

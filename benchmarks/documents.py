@@ -94,7 +94,8 @@ def measure(name: str, length: int, options: dict[str, Any], tokenizer: str, doc
 def write_suite(tokenizer: str, samples: int) -> None:
     """Every document of the paper's suite, one after the other."""
     from leadline.core import registry
-    from leadline.core.spec import TaskSpec, parse_lengths
+    from leadline.core.lengths import parse_lengths
+    from leadline.core.spec import TaskSpec
     from leadline.core.types import Cell
     from leadline.text.chat import completion_frame
     from leadline.text.fitting import Fitter
@@ -146,7 +147,7 @@ def run_fresh(arguments: Sequence[str], python: str = sys.executable, script: st
 
 
 def print_table(arguments: argparse.Namespace) -> None:
-    from leadline.core.spec import parse_lengths
+    from leadline.core.lengths import parse_lengths
 
     cells: list[tuple[str, dict[str, Any]]] = [(name, {}) for name in arguments.tasks or tasks_there_are()]
     if arguments.essays:

@@ -9,7 +9,7 @@ from cost_curve import DRAWS, Curve
 from records import Records
 
 from leadline.report.charts.theme import QUIET, SERIES, ChartRow, ChartSpec, Figure, caption, layered
-from leadline.report.heatmap_data import MUTED
+from leadline.report.colours import MUTED
 
 RULER_SAMPLES = 500
 """Of a task at a length, in the published protocol."""

@@ -16,9 +16,10 @@ from leadline.core import registry
 from leadline.core.contracts import Task
 from leadline.core.errors import LeadlineError, UnknownName, UsageError
 from leadline.core.files import cache_folder
+from leadline.core.lengths import parse_depths, parse_length, parse_lengths
 from leadline.core.registry import ModelName
 from leadline.core.seeds import bulk_rng, digest, rng, seed_of
-from leadline.core.spec import Spec, TaskSpec, load_spec, make_spec, parse_depths, parse_length, parse_lengths
+from leadline.core.spec import Spec, TaskSpec, load_spec, make_spec
 
 # --- lengths and depths ---
 

@@ -164,7 +164,7 @@ def test_light_and_dark_are_both_readable(browser: Browser, report: Path) -> Non
 
 
 def contrast(one: str, other: str) -> float:
-    from leadline.report.heatmap_data import luminance
+    from leadline.report.colours import luminance
 
     def light(colour: str) -> float:
         parts = [int(p) for p in colour.strip("rgb()").split(",")]

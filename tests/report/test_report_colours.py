@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from leadline.report.heatmap_data import (
+from leadline.report.colours import (
     ACCURACY,
     CLASS_COLOURS,
     DIFFERENCE,

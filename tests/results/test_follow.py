@@ -17,7 +17,7 @@ from leadline.results.follow import CHUNK, RecordFollower, RunMonitor
 from leadline.results.progress import Eta, status_of
 from leadline.results.run import load_run
 from leadline.store import runs as codec
-from leadline.store.files import LOCK
+from leadline.store.lock import LOCK
 from leadline.store.manifest import read_manifest
 from leadline.store.runs import RECORDS
 from support.growing_runs import begun_run, of_now, writing

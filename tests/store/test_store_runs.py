@@ -20,7 +20,8 @@ from leadline.core.errors import LockedError, OtherRunError, StoreError, Unreada
 from leadline.core.records import Completion, Measurement, Outcome
 from leadline.core.secrets import redact, remember
 from leadline.core.types import Cell
-from leadline.store.files import LOCK, replace_file
+from leadline.store.files import replace_file
+from leadline.store.lock import LOCK
 from leadline.store.manifest import command_line, read_manifest, session
 from leadline.store.runs import OLD_FORMAT, PROMPTS, RECORDS, UnreadableLine, count_done, encode, open_run, read_records
 from support.plain_records import manifest, record
@@ -258,7 +259,7 @@ def test_a_damaged_manifest_and_one_from_the_future_are_errors(tmp_path: Path) -
 HOLD = """
 import sys
 from pathlib import Path
-from leadline.store.files import Lock
+from leadline.store.lock import Lock
 lock = Lock(Path(sys.argv[1]))
 print("held", flush=True)
 sys.stdin.read()

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from leadline.core.errors import LockedError
-from leadline.store.files import Lock, is_held, machine_of
+from leadline.store.lock import Lock, is_held, machine_of
 from leadline.store.manifest import read_manifest, session
 from leadline.store.runs import open_run
 from support.planted_runs import cliff, planted_records, write_run

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from leadline.core import registry
 from leadline.core.errors import UsageError
-from leadline.core.spec import TaskSpec, parse_depths, parse_lengths
+from leadline.core.lengths import parse_depths, parse_lengths
+from leadline.core.spec import TaskSpec
 from support.fuzz_files import ODD_TEMPLATES, ODD_TEXTS, ODD_VALUES, Damage
 
 

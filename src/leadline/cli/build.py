@@ -17,7 +17,8 @@ from leadline.core.contracts import PromptFormat
 from leadline.core.errors import UsageError
 from leadline.core.files import expand_path
 from leadline.core.format import format_count
-from leadline.core.spec import AUTO, Spec, parse_lengths
+from leadline.core.lengths import AUTO, parse_lengths
+from leadline.core.spec import Spec
 from leadline.run.export_prompts import write_prompts
 from leadline.text.chat import ChatTemplate, completion_frame
 from leadline.text.fitting import Fitter

@@ -21,7 +21,7 @@ from leadline.core.money import Rates, Tariff, check_budget, format_money
 from leadline.core.spec import Spec
 from leadline.run.after_run import check_steps
 from leadline.run.continuing import RunFolder, find_run_folder
-from leadline.run.costs import Cost
+from leadline.run.estimate import Cost
 from leadline.run.money import money, side_by_side
 from leadline.run.plan import Plan, prepare
 from leadline.store.manifest import MANIFEST, read_manifest, refuse_other_run

@@ -26,10 +26,10 @@ from leadline.console.progress import SanitisingConsole
 from leadline.core.errors import RenderError, StoreError, UsageError
 from leadline.report.charts.heatmap import heatmap
 from leadline.report.charts.render import write_figure
+from leadline.report.colours import Palette, drawn_in
 from leadline.report.comparison import titles
 from leadline.report.export import export_figures
 from leadline.report.export import markdown as in_markdown
-from leadline.report.heatmap_data import Palette, drawn_in
 from leadline.report.page import write_page
 from leadline.report.score_tables import suite_latex
 from leadline.report.sections import run_values

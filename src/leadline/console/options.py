@@ -23,7 +23,8 @@ from leadline.console.output import BudgetOption, PricesOption, TierOption, say,
 from leadline.core import registry
 from leadline.core.contracts import Task
 from leadline.core.errors import OptionElsewhere, UnknownName, UsageError
-from leadline.core.spec import AUTO, MAX_SAMPLES_UNTIL, Spec, Suite, SuiteSetting, TaskSpec, load_spec, make_spec
+from leadline.core.lengths import AUTO
+from leadline.core.spec import MAX_SAMPLES_UNTIL, Spec, Suite, SuiteSetting, TaskSpec, load_spec, make_spec
 from leadline.tasks.prompts import prompts_spec
 from leadline.tasks.standard import STANDARD
 from leadline.tasks.templates import template_notes, with_templates

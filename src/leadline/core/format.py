@@ -161,3 +161,9 @@ def shorten(text: str, limit: int) -> str:
     head = limit * 3 // 4
     tail = limit - head
     return f"{text[:head]} […{len(text) - head - tail:,} characters…] {text[len(text) - tail :]}"
+
+
+def format_given(value: object) -> str:
+    """A value that a user gave, for an error message."""
+    shown = repr(value) if not isinstance(value, int) or value.bit_length() < 100 else "a huge number"
+    return shown if len(shown) <= 60 else f"{shown[:60]}..."

@@ -5,7 +5,6 @@ Every field but `limits`, `judges` and `log` is part of the run's identity, beca
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -29,128 +28,17 @@ from pydantic import (
 
 from leadline.core.errors import LeadlineError, OptionElsewhere, UnknownName, UsageError
 from leadline.core.files import parse_json, parse_toml, read_text
+from leadline.core.format import format_given
+from leadline.core.lengths import AUTO, parse_depths, parse_length, parse_lengths
 from leadline.core.seeds import digest
 from leadline.core.types import Reading
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 Option = Any  # any TOML value: str, int, float, bool, list, table
 
-AUTO = "auto"
-"""Lengths, a reading or an allowance that fit the model."""
-MAX_DEPTHS = 10_000
 MAX_SAMPLES = 1_000_000
 MAX_SAMPLES_UNTIL = 100
 """Samples per cell where a stopping rule decides and none are given."""
-MAX_LENGTH = 1 << 36
-"""Larger numbers are typing mistakes; without a limit they would exhaust memory."""
-
-
-# --- lengths and depths
-
-_LENGTH = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([kKmM]?)\s*$")
-
-
-def parse_length(value: str | int | float, *, least: int = 1) -> int:
-    """`4k` = 4096, `128k` = 131072, `1m` = 1048576; plain numbers are tokens, `least` or more."""
-    match = _LENGTH.match(str(value))
-    if isinstance(value, bool) or not match:
-        several = isinstance(value, str) and len(value.split()) > 1 and all(map(_LENGTH.match, value.split()))
-        fix = f'put commas between them: "{",".join(str(value).split())}"' if several else "write 4096, 4k, 128k or 1m"
-        raise UsageError(f"{value!r} is not a length", where="lengths", fix=fix)
-    number, unit = match.groups()
-    tokens = float(number) * {"": 1, "k": 1024, "m": 1024 * 1024}[unit.lower()]
-    if not tokens <= MAX_LENGTH:
-        raise UsageError(f"length {_short(value)} is too large", where="lengths", fix="write 4096, 4k, 128k or 1m")
-    if tokens != int(tokens) or tokens < least:
-        raise UsageError(f"{value!r} is not a whole number of tokens", where="lengths", fix="write 4096 or 4k")
-    return int(tokens)
-
-
-def parse_lengths(value: Any) -> tuple[int, ...]:
-    """`"1k,2k"`, `["1k", 2048]` or one number; sorted, without duplicates. `auto` is none: the plan chooses them.
-    0 is a question alone, for tasks that have it."""
-    if isinstance(value, str) and value.strip() == AUTO:
-        return ()
-    parts = value.split(",") if isinstance(value, str) else value
-    if isinstance(parts, (int, float)):
-        parts = [parts]
-    if not isinstance(parts, Sequence):
-        raise UsageError(f"{value!r} is not a list of lengths", where="lengths", fix='write "1k,2k,4k"')
-    if not parts:
-        raise UsageError("there are no lengths", where="lengths", fix='write "1k,2k,4k", or "auto"')
-    lengths = tuple(sorted({parse_length(p, least=0) for p in parts}))
-    if lengths == (0,):
-        raise UsageError("length 0 needs another one beside it", where="lengths", fix='write "0,4k,32k"')
-    return lengths
-
-
-def parse_depths(value: Any) -> tuple[float, ...]:
-    """`5`: evenly spaced. `sigmoid:11`: denser at both ends. `0.1..0.6:32`: a range. `0,0.5,1`: a list."""
-    depths = _depths(value)
-    if len({f"{depth:.4f}" for depth in depths}) < len(depths):  # as the keys of samples have them
-        raise UsageError("some depths are equal to four decimals", where="depths", fix="ask for fewer depths")
-    return depths
-
-
-def _depths(value: Any) -> tuple[float, ...]:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return even_depths(value)
-    if isinstance(value, str):
-        text = value.strip()
-        if re.fullmatch(r"\d+", text):
-            return even_depths(_depth_count(text))
-        kind, _, count = text.partition(":")
-        if kind in ("linear", "sigmoid") and count.isdecimal():
-            return even_depths(_depth_count(count)) if kind == "linear" else sigmoid_depths(_depth_count(count))
-        between = re.fullmatch(r"([\d.]+)\.\.([\d.]+):(\d+)", text)
-        value = _between(*between.groups()) if between else text.split(",")
-    if isinstance(value, float):
-        value = [value]
-    try:
-        depths = tuple(sorted({round(float(d), 6) for d in value}))
-    except (TypeError, ValueError, OverflowError):
-        raise UsageError(
-            f"{_joined(value)!r} is not a depth grid", where="depths", fix="write 11, sigmoid:11 or 0,0.5,1"
-        ) from None
-    for depth in depths:
-        if not 0 <= depth <= 1:
-            raise UsageError(
-                f"depth {depth:g} is outside the document",
-                where="depths",
-                fix="depths run from 0 (start) to 1 (end): write 0.5 for the middle, 11 for a grid",
-            )
-    return depths
-
-
-def _joined(value: Any) -> Any:
-    """A list as it was typed."""
-    return ",".join(map(str, value)) if isinstance(value, list) else value
-
-
-def even_depths(count: int) -> tuple[float, ...]:
-    if not 1 <= count <= MAX_DEPTHS:
-        raise UsageError(
-            f"a depth grid has 1 to {MAX_DEPTHS:,} depths, not {_short(count)}", where="depths", fix="write 11"
-        )
-    return (0.5,) if count == 1 else tuple(round(i / (count - 1), 6) for i in range(count))
-
-
-def sigmoid_depths(count: int) -> tuple[float, ...]:
-    """A logistic with slope 0.1 per percent through the even grid, end points kept: dense at both ends."""
-    even = even_depths(count)
-    inner = [1 / (1 + math.exp(-10 * (d - 0.5))) for d in even[1:-1]]
-    return tuple(round(d, 6) for d in (even[0], *inner, even[-1])) if count > 2 else even
-
-
-def _depth_count(digits: str) -> int:
-    return int(digits[:20])  # enough digits to be refused as too many
-
-
-def _between(low: str, high: str, count: str) -> list[float]:
-    try:
-        return [float(low) + (float(high) - float(low)) * d for d in even_depths(_depth_count(count))]
-    except ValueError:
-        raise UsageError(f"{low}..{high} is not a range of depths", where="depths", fix="write 0.1..0.6:32") from None
 
 
 # --- the spec
@@ -377,7 +265,7 @@ def plain_error(cls: type[BaseModel], error: ValidationError, *, where: str) -> 
     if kind == "literal_error" and isinstance(given, str):
         return UnknownName(place, given, re.findall(r"'([^']*)'", limits["expected"]), where=where)
     expected = _EXPECTED.get(kind, "").format(**limits) or first["msg"].removeprefix("Value error, ")
-    shown = f", got {_short(given)}" if isinstance(given, (str, int, float, bool)) else ""
+    shown = f", got {format_given(given)}" if isinstance(given, (str, int, float, bool)) else ""
     field = model.model_fields.get(name)
     fix = f"{place}: {field.description}" if field and field.description else ""
     return UsageError(f"{place}: {expected}{shown}" if place else expected, where=where, fix=fix)
@@ -398,11 +286,6 @@ _EXPECTED = {
     "less_than_equal": "must be at most {le}",
 }
 """Pydantic's error types in plain words."""
-
-
-def _short(value: object) -> str:
-    shown = repr(value) if not isinstance(value, int) or value.bit_length() < 100 else "a huge number"
-    return shown if len(shown) <= 60 else f"{shown[:60]}..."
 
 
 def _model_at(cls: type[BaseModel], path: Sequence[str]) -> type[BaseModel]:

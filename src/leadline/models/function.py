@@ -11,9 +11,9 @@ from pydantic import BeforeValidator, Field
 from leadline.core import registry
 from leadline.core.contracts import BatchUnit, ModelCard, ModelProvider, Tokenizer
 from leadline.core.errors import LeadlineError, UsageError
+from leadline.core.lengths import parse_length
 from leadline.core.records import Answer, Completion, Failure, Sent
 from leadline.core.seeds import digest_text
-from leadline.core.spec import parse_length
 from leadline.core.types import Document, Frame, Probe
 from leadline.text.chat import completion_frame
 from leadline.text.tokenizers import open_tokenizer

@@ -33,9 +33,9 @@ from leadline.report.charts.grid import class_bars, difference_map, task_grid
 from leadline.report.charts.heatmap import can_smooth, heatmap
 from leadline.report.charts.render import PageFigure
 from leadline.report.charts.theme import Figure
+from leadline.report.colours import CLASS_COLOURS
 from leadline.report.comparison import differences_from_first, effective_cell, leaderboards, titles
 from leadline.report.embedded_samples import COLUMNS, TEXT_COLUMNS, EmbeddedSamples, PromptExcerpts, SamplePacker
-from leadline.report.heatmap_data import CLASS_COLOURS
 from leadline.report.score_tables import (
     absent_table,
     stratum_table,

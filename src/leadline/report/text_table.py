@@ -10,7 +10,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from leadline.core.format import escape_markdown
-from leadline.report.heatmap_data import accuracy_scale, colour_at, ink_on
+from leadline.report.colours import accuracy_scale, colour_at, ink_on
 
 _PLAIN = box.Box("    \n    \n -- \n    \n -- \n -- \n    \n    \n", ascii=True)
 _COLOURED = box.Box("    \n    \n ── \n    \n ── \n ── \n    \n    \n")

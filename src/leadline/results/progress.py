@@ -15,7 +15,7 @@ from typing import Literal
 
 from leadline.core.format import format_count, format_duration
 from leadline.core.records import Record
-from leadline.store.files import is_held, machine_of
+from leadline.store.lock import is_held, machine_of
 from leadline.store.manifest import Manifest
 from leadline.store.runs import RECORDS
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from leadline.core.errors import SourceError, UsageError
 from leadline.core.files import read_text, table_rows
-from leadline.core.spec import parse_length
+from leadline.core.lengths import parse_length
 from leadline.stats.ruler_summary import SHARE, THRESHOLD, LongestLength, RulerAverages, longest_passing, ruler_average
 
 TABLE_FIX = "give a CSV file with a name in the first column and a column for each length"

@@ -15,7 +15,7 @@ from leadline.core import registry
 from leadline.core.errors import Interrupted, LeadlineError, UsageError
 from leadline.core.money import Payment
 from leadline.core.spec import Spec
-from leadline.run.costs import Cost
+from leadline.run.estimate import Cost
 from leadline.run.events import Listener, ignore
 from leadline.run.plan import Plan
 from leadline.run.stopping import Stop

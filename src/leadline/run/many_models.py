@@ -16,8 +16,9 @@ from pathlib import Path
 from leadline.core import registry
 from leadline.core.contracts import Model
 from leadline.core.errors import Interrupted, LeadlineError, StoreError
+from leadline.core.lengths import AUTO
 from leadline.core.records import Record
-from leadline.core.spec import AUTO, Spec
+from leadline.core.spec import Spec
 from leadline.core.workers import start_workers
 from leadline.results.breakdowns import NO_CONTEXT
 from leadline.results.run import load_run

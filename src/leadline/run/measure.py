@@ -19,8 +19,9 @@ from leadline.core import registry
 from leadline.core.contracts import Model
 from leadline.core.errors import LeadlineError
 from leadline.core.format import format_duration, format_length, format_list
+from leadline.core.lengths import AUTO
 from leadline.core.money import check_budget, format_money
-from leadline.core.spec import AUTO, Spec
+from leadline.core.spec import Spec
 from leadline.results.run import Run, load_run
 from leadline.run.after_run import check_steps, take_steps
 from leadline.run.allowance import find_allowance

@@ -37,13 +37,13 @@ from leadline.core.contracts import (
 )
 from leadline.core.errors import LengthError, SourceError, StoreError, UsageError
 from leadline.core.format import format_count, format_length, format_list
+from leadline.core.lengths import AUTO, MAX_LENGTH
 from leadline.core.money import Tariff, check_budget
 from leadline.core.records import Failure
 from leadline.core.secrets import HIDDEN, holds_secret
-from leadline.core.spec import AUTO, MAX_LENGTH, Limits, Spec
+from leadline.core.spec import Limits, Spec
 from leadline.core.types import Cell, Continuation, Document, Reading
 from leadline.run.allowance import first_allowances
-from leadline.run.costs import Cost, allowances, cost_of, forecast, prompts_of
 from leadline.run.documents import (
     check_memory,
     count_cells,
@@ -53,6 +53,7 @@ from leadline.run.documents import (
     sentence_notes,
     with_possible_length,
 )
+from leadline.run.estimate import Cost, allowances, cost_of, forecast, prompts_of
 from leadline.run.events import Listener, ignore, reporting_waits
 from leadline.run.identity import manifest_for
 from leadline.run.queue import DocumentLimit

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Literal
 
 from leadline.core.errors import UsageError
+from leadline.core.lengths import AUTO
 from leadline.core.records import Record
-from leadline.core.spec import AUTO, Spec
+from leadline.core.spec import Spec
 from leadline.core.types import Cell
 from leadline.results.comparability import comparability
 from leadline.results.run import load_run

@@ -1,19 +1,17 @@
-"""Files that are replaced atomically, files that grow by whole lines, and the lock of a run folder."""
+"""Files that are replaced atomically, and files that grow by whole lines."""
 
 from __future__ import annotations
 
 import errno
 import os
 import re
-import socket
 import stat
 import threading
 import time
 from contextlib import suppress
 from pathlib import Path
 
-from leadline.core.errors import LockedError, StoreError
-from leadline.core.files import read_inside
+from leadline.core.errors import StoreError
 from leadline.core.secrets import redact_bytes
 
 SYNC_SECONDS = 0.1
@@ -48,7 +46,7 @@ def remove_drafts(folder: Path) -> None:
 _DRAFT = re.compile(r"\.[\w.-]+\.(json|jsonl|csv|html|txt|toml)\.[0-9]+|\.rescoring\.[0-9]+")
 
 
-def _open_regular(path: Path, flags: int) -> int:
+def open_regular(path: Path, flags: int) -> int:
     """A descriptor of a regular file. A pipe or device under its name is an OSError, and is not waited for."""
     fd = os.open(path, flags | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0), 0o644)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -67,7 +65,7 @@ class AppendFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            self._fd = _open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            self._fd = open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         except OSError as error:
             raise StoreError(f"cannot write {path.name}: {error.strerror}", where=str(path)) from None
         self._size = os.fstat(self._fd).st_size
@@ -169,86 +167,3 @@ class AppendFile:
                     self._force()
             finally:
                 os.close(self._fd)
-
-
-# --- one writer per run: a file lock that the system releases when its holder dies, even by kill -9
-
-LOCK = "lock"
-PATIENCE_SECONDS = 0.2
-"""How long a writer tries, since `is_held` takes the lock for an instant."""
-
-
-def is_held(folder: Path) -> bool | None:
-    """Whether a process is writing the run; None where the system cannot tell."""
-    try:
-        import fcntl
-
-        fd = _open_regular(folder / LOCK, os.O_RDONLY)
-    except FileNotFoundError:
-        return False
-    except (ImportError, OSError):
-        return None
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
-    return False
-
-
-def machine_of(folder: Path) -> str:
-    """The machine whose process wrote the run last, from the text of the lock file."""
-    try:
-        return read_inside(folder / LOCK, 1000).decode("utf-8", "replace").rpartition(" on ")[2].strip()
-    except OSError:
-        return ""
-
-
-class Lock:
-    """Held from construction to `release`. The text of the file names the holder, for messages; the lock is flock's."""
-
-    def __init__(self, folder: Path, name: str = LOCK) -> None:
-        self._path = folder / name
-        try:
-            self._fd = _open_regular(self._path, os.O_RDWR | os.O_CREAT)
-        except OSError as error:
-            raise StoreError(f"cannot write to the run: {error.strerror}", where=str(folder)) from None
-        try:
-            self._take()
-        except BlockingIOError:
-            holder = os.read(self._fd, 200).decode("utf-8", "replace").strip() or "another process"
-            os.close(self._fd)
-            raise LockedError(
-                f"{holder} is writing this run",
-                where=str(folder),
-                fix="wait for it, stop it, or choose another folder with --out",
-            ) from None
-        except OSError as error:
-            os.close(self._fd)
-            raise StoreError(f"this file system cannot lock: {error.strerror}", where=str(self._path)) from None
-        self._sign()
-
-    def _take(self) -> None:
-        import fcntl  # not on Windows, where runs can be read only
-
-        last = time.monotonic() + PATIENCE_SECONDS
-        while True:
-            try:
-                return fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() > last:
-                    raise
-                time.sleep(0.01)
-
-    def _sign(self) -> None:
-        try:
-            os.ftruncate(self._fd, 0)
-            os.pwrite(self._fd, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
-        except OSError:
-            pass  # a full disk: the lock works without its text
-
-    def release(self) -> None:
-        os.close(self._fd)

@@ -20,8 +20,9 @@ import msgspec
 
 from leadline.core.errors import OtherRunError, StoreError
 from leadline.core.files import decode_json, read_inside
+from leadline.core.lengths import MAX_DEPTHS, MAX_LENGTH
 from leadline.core.secrets import redact
-from leadline.core.spec import MAX_DEPTHS, MAX_LENGTH, MAX_SAMPLES
+from leadline.core.spec import MAX_SAMPLES
 
 PACKAGES = (
     "leadline", "numpy", "scipy", "pydantic", "msgspec", "tokenizers", "tiktoken",

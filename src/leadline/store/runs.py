@@ -32,7 +32,8 @@ from leadline.core.files import open_inside
 from leadline.core.records import Record
 from leadline.core.secrets import holds_used, redact_used, redact_values
 from leadline.core.types import Cell
-from leadline.store.files import LOCK, AppendFile, Lock, remove_drafts, replace_file
+from leadline.store.files import AppendFile, remove_drafts, replace_file
+from leadline.store.lock import LOCK, Lock
 from leadline.store.manifest import MANIFEST, Manifest, now, read_manifest, refuse_other_run
 
 _encoder = msgspec.json.Encoder()

@@ -7,7 +7,8 @@ certain.
 
 from __future__ import annotations
 
-from leadline.core.spec import AUTO, Suite
+from leadline.core.lengths import AUTO
+from leadline.core.spec import Suite
 
 NAME = "standard"
 STANDARD = Suite(

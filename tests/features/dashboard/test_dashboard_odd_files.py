@@ -14,7 +14,7 @@ from leadline.features.dashboard.index import RunIndex
 from leadline.results.follow import RunMonitor
 from leadline.results.run import load_run
 from leadline.store import runs as store
-from leadline.store.files import is_held
+from leadline.store.lock import is_held
 from leadline.store.manifest import read_manifest
 from support.planted_runs import cliff, planted_records, write_run
 from support.served_runs import dashboard, get

@@ -11,8 +11,9 @@ import pytest
 
 from leadline.core import registry
 from leadline.core.errors import LeadlineError, SourceError, UsageError
+from leadline.core.lengths import parse_lengths
 from leadline.core.records import Completion
-from leadline.core.spec import TaskSpec, make_spec, parse_lengths
+from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.types import Cell, Question
 from leadline.features.embed.items import generated_item, read_items
 from leadline.features.embed.loss import item_losses, length_of_loss

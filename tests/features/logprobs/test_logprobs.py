@@ -12,8 +12,9 @@ import pytest
 from scipy import stats
 
 from leadline.core.errors import LengthError, UsageError
+from leadline.core.lengths import parse_depths
 from leadline.core.records import Measurement, Record
-from leadline.core.spec import make_spec, parse_depths
+from leadline.core.spec import make_spec
 from leadline.features.logprobs.metrics import (
     gain_numbers,
     key_numbers,

@@ -13,8 +13,8 @@ from leadline.features.cards.board import write_board
 from leadline.features.cards.draw import badge_svg, card_svg
 from leadline.features.cards.verdict import window_use
 from leadline.report.charts.render import renderer
+from leadline.report.colours import Palette, drawn_in
 from leadline.report.comparison import titles
-from leadline.report.heatmap_data import Palette, drawn_in
 from leadline.results.run import load_run
 from leadline.results.score_files import read_table
 from leadline.store.manifest import MANIFEST

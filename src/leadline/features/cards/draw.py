@@ -9,7 +9,7 @@ from typing import Any
 from leadline import __version__
 from leadline.core.format import format_length, format_percent, format_percent_range, sanitise
 from leadline.features.cards.verdict import COLOURS, window_use
-from leadline.report.heatmap_data import accuracy_scale, colour_at
+from leadline.report.colours import accuracy_scale, colour_at
 from leadline.report.page import template
 from leadline.results.run import Run
 

@@ -12,7 +12,8 @@ import altair as alt
 from leadline.core.format import NO_NUMBER, format_count, sanitise
 from leadline.features.correlate.correlation import Correlation, Method, TaskCorrelation
 from leadline.report.charts.theme import QUIET, SERIES, ChartRow, ChartSpec, Figure, captioned, layered
-from leadline.report.heatmap_data import DIFFERENCE, LINE, MUTED, TEXT, colour_at, ink_on, short_name
+from leadline.report.colours import DIFFERENCE, LINE, MUTED, TEXT, colour_at, ink_on
+from leadline.report.heatmap_data import short_name
 
 # --- a proxy against a target -------------------------------------------------------------------
 

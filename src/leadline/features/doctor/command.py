@@ -20,8 +20,9 @@ from leadline.core.contracts import Model, Remote
 from leadline.core.errors import Interrupted, UsageError
 from leadline.core.files import cache_folder, read_cache, write_cache
 from leadline.core.format import format_count, format_duration, format_length, sanitise
+from leadline.core.lengths import parse_length
 from leadline.core.seeds import digest
-from leadline.core.spec import make_spec, parse_length
+from leadline.core.spec import make_spec
 from leadline.features.doctor.checks import CHECKS, KeptChecks, choose_checks, examine
 from leadline.features.doctor.findings import CheckReport, CheckResult, CheckStatus
 from leadline.run.events import reporting_waits

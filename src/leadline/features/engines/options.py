@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 
 from leadline.core.contracts import ModelProvider
-from leadline.core.spec import parse_length
+from leadline.core.lengths import parse_length
 from leadline.features.engines.process import EngineName
 
 Tokens = Annotated[int, BeforeValidator(parse_length)]

@@ -12,7 +12,7 @@ from leadline.core.errors import FailedSamples
 from leadline.core.money import Payment
 from leadline.core.spec import Spec
 from leadline.run.after_run import AfterRun
-from leadline.run.costs import Cost
+from leadline.run.estimate import Cost
 from leadline.run.events import Listener
 from leadline.run.plan import Plan
 from leadline.run.stopping import Stop

@@ -38,8 +38,8 @@ from leadline.features.judges.verdicts import (
     write_labels,
 )
 from leadline.results.run import kind_of
-from leadline.run.costs import Cost
 from leadline.run.documents import first_rows
+from leadline.run.estimate import Cost
 from leadline.run.plan import Plan
 from leadline.run.recording import EVIDENCE_MARGIN
 from leadline.store.manifest import Manifest, read_manifest

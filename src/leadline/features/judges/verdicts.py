@@ -22,7 +22,8 @@ from leadline.core.errors import StoreError, UsageError
 from leadline.core.files import MAX_FIELD, exclusive, read_inside
 from leadline.core.seeds import digest
 from leadline.core.types import Cell
-from leadline.store.files import AppendFile, Lock, replace_file
+from leadline.store.files import AppendFile, replace_file
+from leadline.store.lock import Lock
 from leadline.store.runs import DecodeError, encode, encode_pretty
 
 VERDICTS = "verdicts.jsonl"

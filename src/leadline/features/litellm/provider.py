@@ -16,8 +16,8 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from leadline.core.contracts import ModelProvider
 from leadline.core.errors import MissingExtra, UsageError
+from leadline.core.lengths import parse_length
 from leadline.core.secrets import remember, secret_in
-from leadline.core.spec import parse_length
 from leadline.features.litellm.model import LiteLLMModel
 from leadline.text.tokenizers import ApproximateTokenizer, open_tokenizer
 

@@ -19,7 +19,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from leadline.core.contracts import ModelProvider
 from leadline.core.errors import LeadlineError, MissingExtra, SourceError, UsageError
 from leadline.core.files import expand_path
-from leadline.core.spec import parse_length
+from leadline.core.lengths import parse_length
 
 if TYPE_CHECKING:
     from leadline.models.hf.model import HFModel, UnloadedModel

@@ -11,8 +11,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 
 from leadline.core.contracts import ModelProvider
 from leadline.core.errors import UsageError
+from leadline.core.lengths import parse_length
 from leadline.core.secrets import remember, secret_in
-from leadline.core.spec import parse_length
 from leadline.models.messages.adapter import Adapter, Settings
 from leadline.models.messages.keys import checked_variable, first_set, read_key
 from leadline.models.messages.model import MessagesModel, ModelOptions, open_model

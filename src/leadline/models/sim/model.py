@@ -39,7 +39,7 @@ import numpy as np
 from pydantic import BeforeValidator
 
 from leadline.core.contracts import Options
-from leadline.core.spec import parse_length
+from leadline.core.lengths import parse_length
 
 if TYPE_CHECKING:
     from leadline.core.types import Continuation, Ids, Nats

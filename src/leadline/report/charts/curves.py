@@ -27,7 +27,8 @@ from leadline.report.charts.theme import (
     panel_title,
     selectable,
 )
-from leadline.report.heatmap_data import HEAD, LINE, MUTED, accuracy_scale, colour_at, selection, short_name
+from leadline.report.colours import HEAD, LINE, MUTED, accuracy_scale, colour_at
+from leadline.report.heatmap_data import selection, short_name
 from leadline.results.breakdowns import Stratum
 from leadline.results.run import Run, format_interval_kind
 from leadline.results.table import Tally, format_mean

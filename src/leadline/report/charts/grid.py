@@ -37,18 +37,8 @@ from leadline.report.charts.theme import (
     rows_of,
     selectable,
 )
-from leadline.report.heatmap_data import (
-    CLASS_COLOURS,
-    DIFFERENCE,
-    HEAD,
-    LINE,
-    MUTED,
-    TEXT,
-    HeatmapCell,
-    selection,
-    short_name,
-    tasks_heatmap,
-)
+from leadline.report.colours import CLASS_COLOURS, DIFFERENCE, HEAD, LINE, MUTED, TEXT
+from leadline.report.heatmap_data import HeatmapCell, selection, short_name, tasks_heatmap
 from leadline.results.run import Run, format_interval_kind
 from leadline.results.sentences import format_comparison, format_points
 from leadline.results.table import FAILURE_CLASSES, GridPoint, Tally, format_class, format_grid_point, format_mean

@@ -21,16 +21,8 @@ from leadline.report.charts.theme import (
     rows_of,
     selectable,
 )
-from leadline.report.heatmap_data import (
-    DIFFERENCE,
-    HEAD,
-    MUTED,
-    TEXT,
-    HeatmapCell,
-    HeatmapData,
-    accuracy_scale,
-    heatmaps_of,
-)
+from leadline.report.colours import DIFFERENCE, HEAD, MUTED, TEXT, accuracy_scale
+from leadline.report.heatmap_data import HeatmapCell, HeatmapData, heatmaps_of
 from leadline.results.run import Run, format_interval_kind
 from leadline.results.table import Table, format_cell
 from leadline.results.verdict import reading_warning

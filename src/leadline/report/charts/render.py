@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from leadline.core.errors import RenderError, StoreError
 from leadline.core.format import sanitise
-from leadline.report.heatmap_data import HEAD, LINE, MUTED, TEXT
+from leadline.report.colours import HEAD, LINE, MUTED, TEXT
 
 if sys.platform == "win32":
     resource = None

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import altair as alt
 
-from leadline.report.heatmap_data import HEAD, INK, LINE, MUTED, TEXT
+from leadline.report.colours import HEAD, INK, LINE, MUTED, TEXT
 
 ChartRow = dict[str, Any]
 ChartSpec = dict[str, Any]
