@@ -257,6 +257,7 @@ def _send_whole(body: bytes, sock: socket.socket) -> None:
 def test_hostile_pages_at_opening_are_errors_in_our_words(
     server: RawServer, monkeypatch: pytest.MonkeyPatch, owner: str
 ) -> None:
+    monkeypatch.setattr("leadline.models.openai.discovery.time.sleep", lambda _: None)  # how long is tested elsewhere
     longest = 0
     for entries in PAGES:
         data = [{**e, "owned_by": owner} if isinstance(e, dict) else e for e in entries]

@@ -258,7 +258,7 @@ def test_a_passage_that_does_not_fit_is_a_failure_without_numbers(
 
 def test_log_probabilities_that_are_no_numbers_are_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, RuleLogprobModel(lambda before, token: math.nan))
-    assert measure(spec(samples=1), tmp_path / "run").totals.failures["unsupported"] == 2
+    assert measure(spec(samples=1), tmp_path / "run").totals.failures["not_a_number"] == 2
 
 
 def test_a_run_that_was_cut_off_measures_only_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

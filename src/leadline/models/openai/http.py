@@ -167,17 +167,18 @@ class HttpClient:
         *,
         timeout: float | None = None,
         content_type: str = "application/json",
-        max_bytes: int = MAX_REPLY_BYTES,
+        max_bytes: int | None = None,
     ) -> HttpReply:
         """Send one request, once. Raises RequestFailed when no complete reply arrives within the timeout. A reply has
-        at most `max_bytes`, and some for every byte sent."""
+        at most `max_bytes` (by default what an answer may have), and some for every byte sent."""
         seconds = self.timeout if timeout is None else timeout
         with waiting_for(lambda: f"{method} {url}"):
             if self._handler is not None:
                 headers = self._sent_headers | ({"Content-Type": content_type} if body is not None else {})
                 reply = self._handler(HttpRequest(method, url, headers, body, seconds))
                 return replace(reply, body=redact_bytes(reply.body))
-            return self._exchange(method, url, body, seconds, content_type, max_bytes)
+            most = MAX_REPLY_BYTES if max_bytes is None else max_bytes
+            return self._exchange(method, url, body, seconds, content_type, most)
 
     def _exchange(
         self, method: str, url: str, body: bytes | None, seconds: float, content_type: str, max_bytes: int
