@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -45,11 +46,13 @@ from leadline.core.spec import Limits, Spec
 from leadline.core.types import Cell, Continuation, Document, Reading
 from leadline.run.allowance import first_allowances
 from leadline.run.documents import (
+    TRIED_DOCUMENTS,
     check_memory,
     count_cells,
     depths_of,
     first_rows,
     overlap_notes,
+    planned_documents,
     sentence_notes,
     with_possible_length,
 )
@@ -156,6 +159,8 @@ def _describe(card: ModelCard, window: int, beyond: int | None, sides: Iterable[
 OpenModel = Callable[[Spec], Model]
 RUNS = Path("runs")
 BYTES_PER_RECORD = 4096
+TRIED_TOKENS = 1 << 15
+"""Up to so many tokens of documents are made to see whether a chosen length holds them."""
 
 
 @dataclass(frozen=True)
@@ -545,18 +550,21 @@ def _without_short_lengths(
     """Chosen lengths without those that a task cannot hold in this tokenizer, two at least, and a note about them."""
     kept, notes = list(spec.lengths), []
     while len(kept) > 2:
-        shortest = spec.model_copy(update={"lengths": (kept[0],)})
-        titles = [title for title, task in tasks.items() if not _is_built(shortest, title, task, fitter, patient)]
+        lengths = tuple(kept) if spec.reading == "nested" else (kept[0],)
+        shortest = spec.model_copy(update={"lengths": lengths})
+        titles = [title for title, task in tasks.items() if not _are_built(shortest, title, task, fitter, patient)]
         if not titles:
             break
         notes.append(f"{format_length(kept.pop(0))} is left out: too short for {format_list(titles)}")
     return spec.model_copy(update={"lengths": tuple(kept)}), tuple(notes)
 
 
-def _is_built(spec: Spec, title: str, task: Task, fitter: Fitter, patient: Retrier) -> bool:
+def _are_built(spec: Spec, title: str, task: Task, fitter: Fitter, patient: Retrier) -> bool:
+    """Whether the first documents can be made: facts differ in length, so that one does not speak for the others."""
+    tried = min(max(TRIED_TOKENS // max(spec.lengths), 1), TRIED_DOCUMENTS)
     try:
-        row = first_rows(spec, title, task)[-1]
-        patient.retry_call(partial(task.document, row, seed=spec.seed, fitter=fitter))
+        for planned in islice(planned_documents(spec, {title: task}), tried):
+            patient.retry_call(partial(planned.document, spec.seed, fitter))
     except LengthError:
         return False
     return True
