@@ -70,7 +70,7 @@ def run(
         ),
     ] = "",
     log_to: Annotated[
-        list[str] | None, typer.Option(help=f"Log the result at the end: {TRACKER_HELP}", metavar="TRACKER:PLACE")
+        list[str] | None, typer.Option(help=f"Log the result at the end: {TRACKER_HELP}", metavar="TRACKER:DESTINATION")
     ] = None,
     step: Annotated[str | None, typer.Option(metavar="N|auto", help=f"With --log-to. {STEP_HELP} [default: 0]")] = None,
     run_name: Annotated[str, typer.Option(metavar="NAME", help=f"With --log-to. {NAME_HELP}", show_default=False)] = "",

@@ -492,7 +492,7 @@ class TrackerEntry:
 
 
 class Tracker(Options):
-    """The part before the colon in `TRACKER:PLACE?key=value`. Fields are its options.
+    """The part before the colon in `TRACKER:DESTINATION?key=value`. Fields are its options.
 
     Writing an entry for an existing step replaces it where the tracker can; an equal entry is not written again. A
     tracker must not change the run folder.
@@ -500,9 +500,9 @@ class Tracker(Options):
 
     summary: ClassVar[str] = ""
 
-    def check(self, place: str) -> None:
+    def check(self, destination: str) -> None:
         """Raises if a package is missing, before anything is written."""
 
-    def write(self, place: str, entry: TrackerEntry) -> str:
+    def write(self, destination: str, entry: TrackerEntry) -> str:
         """Writes the entry and returns where to find it. Raises TrackerError."""
         raise NotImplementedError

@@ -32,16 +32,16 @@ MAX_FIELD = 1 << 24
 
 def expand_path(name: str | Path) -> Path:
     """The path with `~` and `~user` as home folders. A file of this folder may have a name that begins with `~`."""
-    given = os.fspath(name)
+    written = os.fspath(name)
     try:
-        path = os.path.expanduser(given)
+        path = os.path.expanduser(written)
     except ValueError:  # a name that no user and no file can have
-        path = given
+        path = written
     if path.startswith("~") and not os.path.exists(path):
         user = path[1:].partition(os.sep)[0]
         raise UsageError(
             f"this system has no user {user!r}" if user else "the home folder is not known",
-            where=given,
+            where=written,
             fix="write the path in full; for a file of this folder, ./~NAME",
         )
     return Path(path)
@@ -94,10 +94,10 @@ def decoded(data: bytes, where: str, *, error: ErrorType = SourceError) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
-        line = data.count(b"\n", 0, problem.start) + 1
+        line_number = data.count(b"\n", 0, problem.start) + 1
         raise error(
             f"not a UTF-8 text (byte 0x{data[problem.start]:02x})",
-            where=f"{where}:{line}",
+            where=f"{where}:{line_number}",
             fix="save the file as UTF-8, or leave it out",
         ) from None
 
@@ -108,8 +108,8 @@ def parse_json(text: str, where: str, *, error: ErrorType = SourceError, fix: st
 
 
 def parse_toml(text: str, where: str, *, error: ErrorType = SourceError, fix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = _parsed(tomllib.loads, "TOML", text, where, error, fix)
-    return found
+    table: dict[str, Any] = _parsed(tomllib.loads, "TOML", text, where, error, fix)
+    return table
 
 
 def _parsed(read: Callable[[str], Any], kind: str, text: str, where: str, error: ErrorType, fix: str) -> Any:
@@ -119,9 +119,9 @@ def _parsed(read: Callable[[str], Any], kind: str, text: str, where: str, error:
         raise error(f"not {kind} of this kind: nested too deeply", where=where, fix=fix) from None
     except ValueError as problem:
         named = re.search(r"\(at line (\d+)", str(problem))  # by tomllib
-        line = getattr(problem, "lineno", None) or (named and named[1])
-        if line and not re.search(r":\d+$", where):
-            where = f"{where}:{line}"
+        line_number = getattr(problem, "lineno", None) or (named and named[1])
+        if line_number and not re.search(r":\d+$", where):
+            where = f"{where}:{line_number}"
         raise error(f"not {kind}: {problem}", where=where, fix=fix) from None
 
 
@@ -137,8 +137,8 @@ def decode_json(
         byte = re.search(r"\(byte (\d+)\)", str(problem))
         at = int(byte[1]) if byte else len(data) if "truncated" in str(problem) else None
         if at is not None and not re.search(r":\d+$", where):
-            line = data.count(b"\n", 0, at) + 1
-            where = f"{where}:{line}"
+            line_number = data.count(b"\n", 0, at) + 1
+            where = f"{where}:{line_number}"
         raise error(f"{what}: {problem}", where=where, fix=fix) from None
 
 
@@ -212,9 +212,9 @@ def read_cache(file: Path, decode: Callable[[bytes], T]) -> T | None:
         return None
 
 
-def warn_damaged(place: Path, why: str) -> None:
+def warn_damaged(path: Path, why: str) -> None:
     """Names a damaged part of the cache. A log message: programs that use this as a library can turn it off."""
-    logging.getLogger("leadline").warning("note:  the cache %s cannot be used (%s): it is made anew", place, why)
+    logging.getLogger("leadline").warning("note:  the cache %s cannot be used (%s): it is made anew", path, why)
 
 
 def write_cache(file: Path, data: bytes) -> None:

@@ -83,7 +83,7 @@ class Tariff(msgspec.Struct, frozen=True, omit_defaults=True):
         return tokens * hours * (self.rates.storage or 0.0) / MILLION
 
     def _rates_of(self, prompt: int) -> Rates:
-        return next((found for tokens, found in reversed(self.above) if prompt > tokens), self.rates)
+        return next((rates for tokens, rates in reversed(self.above) if prompt > tokens), self.rates)
 
     def cost_of(self, record: Record) -> float:
         """Of a recorded request, by the server's counts and where it gives none by ours. A failure costs nothing."""
@@ -117,11 +117,11 @@ class Tariff(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def parse_budget(text: str) -> tuple[float, str]:
     """`20usd`, `20 USD`, `$20` or `20`: a number and a currency, which is empty if not given."""
-    found = re.fullmatch(r"\s*(\$|€)?\s*(\d+(?:\.\d+)?)\s*([A-Za-z]{3})?\s*", text)
-    if found is None or (found[1] and found[3]) or float(found[2]) <= 0:
+    match = re.fullmatch(r"\s*(\$|€)?\s*(\d+(?:\.\d+)?)\s*([A-Za-z]{3})?\s*", text)
+    if match is None or (match[1] and match[3]) or float(match[2]) <= 0:
         raise UsageError(f"{text!r} is not a budget", where="--budget", fix="write 20usd")
-    sign = {"$": "usd", "€": "eur"}.get(found[1] or "", "")
-    return float(found[2]), sign or (found[3] or "").lower()
+    sign = {"$": "usd", "€": "eur"}.get(match[1] or "", "")
+    return float(match[2]), sign or (match[3] or "").lower()
 
 
 def check_budget(text: str, tariff: Tariff | None) -> float | None:

@@ -104,10 +104,10 @@ def refuse_foreign_command(command: str) -> None:
 
 def task(spec: TaskSpec) -> Task:
     """The task a spec names, with its options. Scorers given as an option must exist."""
-    made = _configured(find("tasks", spec.name), spec.options, Task, where=f"task {spec.name}")
-    for name in made.scorers:
+    instance = _configured(find("tasks", spec.name), spec.options, Task, where=f"task {spec.name}")
+    for name in instance.scorers:
         scorer(name)
-    return made
+    return instance
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,18 +124,18 @@ class FunctionScorer:
 
 def scorer(name: str) -> Scorer:
     """A scorer by name or as `file.py:Name`: an object with `score`, a class of such objects, or a function."""
-    found = find("scorers", name)
+    plugin = find("scorers", name)
     try:
-        made: Any = found() if isinstance(found, type) else found
+        instance: Any = plugin() if isinstance(plugin, type) else plugin
     except TypeError as error:
         raise UsageError(f"cannot be made without arguments: {error}", where=f"scorer {name}") from None
-    if callable(getattr(made, "score", None)):
-        scoring: Scorer = made
+    if callable(getattr(instance, "score", None)):
+        scoring: Scorer = instance
         return scoring
-    if callable(made):
-        return FunctionScorer(scorer_title(name), made)
+    if callable(instance):
+        return FunctionScorer(scorer_title(name), instance)
     raise UsageError(
-        f"{made!r} is not a scorer",
+        f"{instance!r} is not a scorer",
         where=f"scorer {name}",
         fix="give a class with score(question, completion), or a function",
     )
@@ -148,9 +148,9 @@ def scorer_title(name: str) -> str:
 
 def source(name: str) -> Source:
     """A haystack by name or file. Paths of texts and mixtures are read in leadline.text.sources."""
-    found = find("sources", name)
-    made: Source = found() if callable(found) else found
-    return made
+    plugin = find("sources", name)
+    haystack: Source = plugin() if callable(plugin) else plugin
+    return haystack
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,34 +186,34 @@ def provider(name: ModelName) -> ModelProvider:
     if name.provider in SERVERS and name.provider not in names("models"):
         fix = f"write openai:{name.name}?base_url=http://127.0.0.1:8000/v1 with the address of the server"
         raise UsageError(f"{name.provider} is a kind of server, not a provider", where="model", fix=fix)
-    found = find("models", name.provider)
+    plugin = find("models", name.provider)
     options: Mapping[str, Any] = name.options
-    is_provider = isinstance(found, ModelProvider) or (isinstance(found, type) and issubclass(found, ModelProvider))
-    if plugin_file(name.provider) is not None and not is_provider and callable(found):
-        found, options = find("models", "function"), {**options, "function": name.provider}
-    return _configured(found, options, ModelProvider, where=f"model {name.provider}:{name.name}")
+    is_provider = isinstance(plugin, ModelProvider) or (isinstance(plugin, type) and issubclass(plugin, ModelProvider))
+    if plugin_file(name.provider) is not None and not is_provider and callable(plugin):
+        plugin, options = find("models", "function"), {**options, "function": name.provider}
+    return _configured(plugin, options, ModelProvider, where=f"model {name.provider}:{name.name}")
 
 
 def tracker(text: str) -> tuple[Tracker, str]:
-    """The tracker of `TRACKER:PLACE?key=value`, with its options, and the place."""
+    """The tracker of `TRACKER:DESTINATION?key=value`, with its options, and the destination."""
     if ":" not in text.partition("?")[0]:
         raise UsageError(
-            f"{text!r} is not TRACKER:PLACE",
+            f"{text!r} is not TRACKER:DESTINATION",
             where="tracker",
             fix=f"for example mlflow:http://127.0.0.1:5000 or tensorboard:logs; known: {', '.join(names('trackers'))}",
         )
     name = ModelName.parse(text)
-    found = find("trackers", name.provider)
-    return _configured(found, name.options, Tracker, where=f"tracker {name.provider}:{name.name}"), name.name
+    plugin = find("trackers", name.provider)
+    return _configured(plugin, name.options, Tracker, where=f"tracker {name.provider}:{name.name}"), name.name
 
 
-def _configured(found: Any, options: Mapping[str, Any], kind: type[OptionsT], *, where: str) -> OptionsT:
-    if isinstance(found, kind):  # a preset: an instance with other defaults
-        cls, values = type(found), {**found.model_dump(exclude_unset=True), **options}
-    elif isinstance(found, type) and issubclass(found, kind):
-        cls, values = found, dict(options)
+def _configured(plugin: Any, options: Mapping[str, Any], kind: type[OptionsT], *, where: str) -> OptionsT:
+    if isinstance(plugin, kind):  # a preset: an instance with other defaults
+        cls, values = type(plugin), {**plugin.model_dump(exclude_unset=True), **options}
+    elif isinstance(plugin, type) and issubclass(plugin, kind):
+        cls, values = plugin, dict(options)
     else:
-        raise UsageError(f"{found!r} is not a {kind.__name__}", where=where, fix=f"name a subclass of {kind.__name__}")
+        raise UsageError(f"{plugin!r} is not a {kind.__name__}", where=where, fix=f"name a subclass of {kind.__name__}")
     return validated(cls, values, where=where)
 
 

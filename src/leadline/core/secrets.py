@@ -54,7 +54,7 @@ _HARMLESS_FIELD = re.compile(
 
 def is_key(text: str) -> bool:
     """Whether a text holds a key of a known service, by how it begins."""
-    return any(re.search("[0-9]", found[0]) is not None for found in _KNOWN_KEY.finditer(text))
+    return any(re.search("[0-9]", match[0]) is not None for match in _KNOWN_KEY.finditer(text))
 
 
 def is_random(text: str) -> bool:
@@ -103,9 +103,9 @@ def _base64_forms(value: str) -> Iterator[str]:
 
 def redact(text: str) -> str:
     """The text without any secret."""
-    found = {v.strip() for k, v in os.environ.items() if _SECRET_VARIABLE.search(k)}
+    values = {v.strip() for k, v in os.environ.items() if _SECRET_VARIABLE.search(k)}
     halves = {half for value in _used for half in (value[: len(value) // 2], value[len(value) // 2 :])}
-    text = _without(text, {value for value in found if len(value) >= _SHORTEST} | _used)
+    text = _without(text, {value for value in values if len(value) >= _SHORTEST} | _used)
     text = _without(text, {half for half in halves if len(half) >= _SHORTEST_HALF})  # servers break and shorten keys
     text = _USER_INFO.sub(f"{HIDDEN}@", _without_short(text))
     return _JSON_PAIR.sub(rf"\1{HIDDEN}", _PAIR.sub(rf"\1={HIDDEN}", text))

@@ -117,7 +117,7 @@ class Logging(FrozenModel):
     """Experiment trackers that the result is written to at the end of a run; no part of its identity."""
 
     to: tuple[str, ...] = ()
-    """`TRACKER:PLACE`, such as `mlflow:http://127.0.0.1:5000` or `tensorboard:logs`."""
+    """`TRACKER:DESTINATION`, such as `mlflow:http://127.0.0.1:5000` or `tensorboard:logs`."""
     step: str = Field("0", description="a number, or auto to read it from the model's name")
     run_name: str = Field("", description="the name of the series; by default the model without its step")
 
@@ -251,24 +251,24 @@ def validated(cls: type[ModelT], values: Mapping[str, Any], *, where: str) -> Mo
 def plain_error(cls: type[BaseModel], error: ValidationError, *, where: str) -> LeadlineError:
     """The first of pydantic's errors about an instance of `cls`, in plain words."""
     first = error.errors()[0]
-    kind, given = first["type"], first.get("input")
+    kind, value = first["type"], first.get("input")
     limits = {k: f"{v:,.10g}" if isinstance(v, (int, float)) else v for k, v in first.get("ctx", {}).items()}
     *path, name = (str(p) for p in first["loc"] or ("",))
-    place, model = ".".join([*path, name]), _model_at(cls, path)
+    key, model = ".".join([*path, name]), _model_at(cls, path)
     if kind == "extra_forbidden":
         elsewhere: Mapping[str, str] = getattr(model, "options_elsewhere", {})
         if name in elsewhere:
             return OptionElsewhere(name, elsewhere[name], where=where)
         return UnknownName("key", name, model.model_fields, where=".".join([where, *path]))
     if kind == "missing":
-        return UsageError(f"{place!r} is missing", where=where, fix=f"add {place} = ...")
-    if kind == "literal_error" and isinstance(given, str):
-        return UnknownName(place, given, re.findall(r"'([^']*)'", limits["expected"]), where=where)
+        return UsageError(f"{key!r} is missing", where=where, fix=f"add {key} = ...")
+    if kind == "literal_error" and isinstance(value, str):
+        return UnknownName(key, value, re.findall(r"'([^']*)'", limits["expected"]), where=where)
     expected = _EXPECTED.get(kind, "").format(**limits) or first["msg"].removeprefix("Value error, ")
-    shown = f", got {format_given(given)}" if isinstance(given, (str, int, float, bool)) else ""
+    shown = f", got {format_given(value)}" if isinstance(value, (str, int, float, bool)) else ""
     field = model.model_fields.get(name)
-    fix = f"{place}: {field.description}" if field and field.description else ""
-    return UsageError(f"{place}: {expected}{shown}" if place else expected, where=where, fix=fix)
+    fix = f"{key}: {field.description}" if field and field.description else ""
+    return UsageError(f"{key}: {expected}{shown}" if key else expected, where=where, fix=fix)
 
 
 _EXPECTED = {
@@ -329,11 +329,11 @@ def read_models(path: Path) -> list[NamedModel]:
 def parse_models(items: Any, *, where: str) -> list[NamedModel]:
     if not isinstance(items, list) or not items:
         raise UsageError("the list of models is empty", where=where, fix='write models = ["hf:FOLDER", "sim:cliff"]')
-    found = [_named_model(item, where) for item in items]
-    names = [one.name for one in found]
+    models = [_named_model(item, where) for item in items]
+    names = [model.name for model in models]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise UsageError(f"two models are called {twice!r}", where=where, fix="give one of them another name")
-    return found
+    return models
 
 
 def _named_model(item: Any, where: str) -> NamedModel:

@@ -87,41 +87,41 @@ class Turns:
 
     def rendered(self, text: str, where: str) -> str:
         """A text with the template's own text in place of the marks."""
-        found = text.translate(self.marks())
-        for role, following in _FOLLOWS if any(map(found.__contains__, ENDS)) else ():
-            if closes(role, following) in found:
+        plain = text.translate(self.marks())
+        for role, following in _FOLLOWS if any(map(plain.__contains__, ENDS)) else ():
+            if closes(role, following) in plain:
                 raise TokenizerError(
                     f"the chat template takes no {following} turn after a turn of the {role}",
                     where=where,
                     fix="use api=completions, or another template with template=FILE",
                 )
-        return found
+        return plain
 
     def split(self, text: str) -> list[Turn]:
         """The turns of a rendered conversation, from the text of the first to that of the last."""
-        found: list[Turn] = []
+        turns: list[Turn] = []
         role, start = USER, 0
         while True:
             ends = [
-                (place, -len(joint), following)
+                (at, -len(joint), following)
                 for of, following, joint in self.between
-                if of == role and (place := text.find(joint, start)) >= 0
+                if of == role and (at := text.find(joint, start)) >= 0
             ]
             if not ends:
-                return [*found, Turn(role, text[start:])]
+                return [*turns, Turn(role, text[start:])]
             end, size, following = min(ends)
-            found.append(Turn(role, text[start:end]))
+            turns.append(Turn(role, text[start:end]))
             role, start = following, end - size
 
 
 @cache
 def _marks(between: tuple[tuple[TurnRole, TurnRole, str], ...]) -> Mapping[int, str]:
-    found = {}
+    written = {}
     for role, following, text in between:
         head = text.rstrip(" ")
-        found[ord(closes(role, following))] = head
-        found[ord(opens(following, role))] = text[len(head) :]
-    return found
+        written[ord(closes(role, following))] = head
+        written[ord(opens(following, role))] = text[len(head) :]
+    return written
 
 
 ENDS = tuple(closes(*pair) for pair in _FOLLOWS)

@@ -57,7 +57,7 @@ def follow(
     ] = 30.0,
     ray: Annotated[int | None, typer.Option(metavar="N", min=1, help="GPUs of a Ray cluster to spread over.")] = None,
     log_to: Annotated[
-        list[str] | None, typer.Option(metavar="TRACKER:PLACE", help=f"Log every checkpoint: {TRACKER_HELP}")
+        list[str] | None, typer.Option(metavar="TRACKER:DESTINATION", help=f"Log every checkpoint: {TRACKER_HELP}")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print all checkpoints as JSON at the end.")] = False,
 ) -> int:

@@ -20,7 +20,7 @@ from leadline.results.run import load_run
 
 def log(
     runs: Annotated[list[Path], typer.Argument(help="Run folders.", metavar="RUN")],
-    to: Annotated[list[str], typer.Option(help=TRACKER_HELP, metavar="TRACKER:PLACE")],
+    to: Annotated[list[str], typer.Option(help=TRACKER_HELP, metavar="TRACKER:DESTINATION")],
     step: Annotated[str, typer.Option(metavar="N|auto", help=STEP_HELP)] = "0",
     run_name: Annotated[str, typer.Option(metavar="NAME", help=NAME_HELP, show_default=False)] = "",
     page: Annotated[bool, typer.Option("--page", help="Also upload report.html.")] = False,

@@ -36,27 +36,29 @@ class MLflow(Tracker):
     experiment: str = Field("", description="created if missing; by default MLFLOW_EXPERIMENT_NAME or leadline")
     run_id: str = Field("", description="log into this existing run, such as the training's")
 
-    def check(self, place: str) -> None:
+    def check(self, destination: str) -> None:
         if find_spec("mlflow") is None:
-            raise MissingExtra("mlflow-skinny", "mlflow", where=f"mlflow:{place}")
+            raise MissingExtra("mlflow-skinny", "mlflow", where=f"mlflow:{destination}")
 
-    def write(self, place: str, entry: TrackerEntry) -> str:
-        self.check(place)
+    def write(self, destination: str, entry: TrackerEntry) -> str:
+        self.check(destination)
         for name, value in HTTP_DEFAULTS.items():
             os.environ.setdefault(name, value)
-        if _is_folder(place):
+        if _is_folder(destination):
             # MLflow refuses its folder store unless it is enabled explicitly.
             os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
         from mlflow.exceptions import MlflowException
         from mlflow.tracking import MlflowClient
 
         try:
-            client = MlflowClient(tracking_uri=place or None)
+            client = MlflowClient(tracking_uri=destination or None)
             run_id = self.run_id or self._run(client, entry)
             _log(client, run_id, entry, own_run=not self.run_id)
         except (MlflowException, OSError) as error:
             message = str(error).strip().partition("\n")[0][:300]
-            raise TrackerError(f"MLflow: {message}", where=f"mlflow:{place}", fix=_fix(place, message)) from None
+            raise TrackerError(
+                f"MLflow: {message}", where=f"mlflow:{destination}", fix=_fix(destination, message)
+            ) from None
         return f"MLflow run {run_id}"
 
     def _run(self, client: MlflowClient, entry: TrackerEntry) -> str:

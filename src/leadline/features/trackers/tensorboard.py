@@ -22,13 +22,13 @@ class TensorBoard(Tracker):
 
     summary: ClassVar[str] = "TensorBoard: tensorboard:FOLDER, the folder that --logdir names"
 
-    def check(self, place: str) -> None:
+    def check(self, destination: str) -> None:
         if find_spec("tensorboardX") is None:
-            raise MissingExtra("tensorboardX", "tensorboard", where=f"tensorboard:{place}")
+            raise MissingExtra("tensorboardX", "tensorboard", where=f"tensorboard:{destination}")
 
-    def write(self, place: str, entry: TrackerEntry) -> str:
-        self.check(place)
-        folder = expand_path(place or "runs") / _folder_name(entry.name)
+    def write(self, destination: str, entry: TrackerEntry) -> str:
+        self.check(destination)
+        folder = expand_path(destination or "runs") / _folder_name(entry.name)
         try:
             _write(folder, entry)
         except OSError as error:

@@ -35,22 +35,22 @@ class WandB(Tracker):
     run_id: str = Field("", description="log into this existing run, such as the training's")
     dir: str = Field("", description="where local files go; by default WANDB_DIR or ./wandb")
 
-    def check(self, place: str) -> None:
+    def check(self, destination: str) -> None:
         if find_spec("wandb") is None:
-            raise MissingExtra("wandb", "wandb", where=f"wandb:{place}")
+            raise MissingExtra("wandb", "wandb", where=f"wandb:{destination}")
 
-    def write(self, place: str, entry: TrackerEntry) -> str:
-        self.check(place)
+    def write(self, destination: str, entry: TrackerEntry) -> str:
+        self.check(destination)
         import wandb
 
         online = (self.mode or os.environ.get("WANDB_MODE") or "online") == "online"
         if online and not _logged_in(wandb):
             raise TrackerError(
                 "not logged in to Weights & Biases",
-                where=f"wandb:{place}",
+                where=f"wandb:{destination}",
                 fix="run `wandb login`, set WANDB_API_KEY, or add ?mode=offline and `wandb sync` later",
             )
-        entity, _, project = place.rpartition("/")
+        entity, _, project = destination.rpartition("/")
         own: dict[str, Any] = {} if self.run_id else {"name": entry.name, "job_type": "leadline"}
         if self.dir:
             Path(self.dir).mkdir(parents=True, exist_ok=True)
@@ -74,7 +74,7 @@ class WandB(Tracker):
         except (wandb.errors.Error, OSError) as error:
             message = str(error).strip().partition("\n")[0][:300]
             fix = "run `leadline log RUN --to ...` again, or add ?mode=offline: the run itself is complete"
-            raise TrackerError(f"Weights & Biases: {message}", where=f"wandb:{place}", fix=fix) from None
+            raise TrackerError(f"Weights & Biases: {message}", where=f"wandb:{destination}", fix=fix) from None
         return str(run.settings.sync_dir if run.offline else run.url)
 
 
