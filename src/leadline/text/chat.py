@@ -186,14 +186,14 @@ class ChatTemplate:
             return None, error.what
         if between[:2] != between[2:]:
             return None, "the chat template writes the turns of a conversation differently by their place"
-        found = dict(zip(pairwise(_EXCHANGE), between, strict=True))
+        joint_of = dict(zip(pairwise(_EXCHANGE), between, strict=True))
         for roles in self.further_turns:
             try:
                 texts = self._between(roles, thinking)
             except TokenizerError:
                 continue
-            found = dict(zip(pairwise(roles), texts[1:-1], strict=True)) | found
-        joints = tuple((role, following, text) for (role, following), text in found.items())
+            joint_of = dict(zip(pairwise(roles), texts[1:-1], strict=True)) | joint_of
+        joints = tuple((role, following, text) for (role, following), text in joint_of.items())
         return Turns(before, after, joints, strips=padded == [before, *between, after]), ""
 
     def _between(self, roles: tuple[TurnRole, ...], thinking: bool | None, padding: str = "") -> list[str]:
@@ -203,17 +203,17 @@ class ChatTemplate:
         turns = [
             {"role": role, "content": f"{padding}{mark}{padding}"} for role, mark in zip(roles, marks, strict=True)
         ]
-        rest, found = self.render(turns, thinking=thinking), list[str]()
+        rest, texts = self.render(turns, thinking=thinking), list[str]()
         for mark in marks:
             text, written, rest = rest.partition(mark)
-            if not written or (found and not text):
+            if not written or (texts and not text):
                 raise TokenizerError("the chat template does not write every turn of a conversation", where=self.where)
-            found.append(text)
-        return [*found, rest]
+            texts.append(text)
+        return [*texts, rest]
 
     def _around(self, messages: list[dict[str, str]], thinking: bool | None) -> tuple[str, str]:
-        before, found, after = self.render(messages, thinking=thinking).partition(_USER)
-        if not found:
+        before, separator, after = self.render(messages, thinking=thinking).partition(_USER)
+        if not separator:
             raise TokenizerError(
                 "the chat template does not contain the user's text",
                 where=self.where,
@@ -227,8 +227,8 @@ class ChatTemplate:
             rendered, _ = self._around(messages, thinking)
         except TokenizerError:
             return ""  # a template without a system role adds none
-        opening, found, closing = rendered.partition(_SYSTEM)
-        if found and before.startswith(opening) and before.endswith(closing):
+        opening, separator, closing = rendered.partition(_SYSTEM)
+        if separator and before.startswith(opening) and before.endswith(closing):
             return before[len(opening) : len(before) - len(closing)]
         return ""
 

@@ -96,13 +96,13 @@ class CutCorpus:
 
     def _stretches(self, characters: int) -> list[tuple[int, int]]:
         """(first, end) of consecutive pieces with at least `characters` characters; an incomplete rest is left out."""
-        found, first, size = [], 0, 0
+        stretches, first, size = [], 0, 0
         for number, piece in enumerate(self.source.bank.pieces):
             size += len(piece)
             if size >= characters:
-                found.append((first, number + 1))
+                stretches.append((first, number + 1))
                 first, size = number + 1, 0
-        return found
+        return stretches
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,7 @@ def data_folder() -> Path:
 
 def group_of(name: str) -> list[str]:
     """The names of all files that belong to a data set of several: `infinitebench` has twelve."""
-    return [one for one in DOWNLOADS if one.startswith(f"{name}/")]
+    return [file for file in DOWNLOADS if file.startswith(f"{name}/")]
 
 
 def find_data(name: str, *, option: str = "data", folders: bool = False) -> Path:
@@ -86,8 +86,8 @@ def find_data(name: str, *, option: str = "data", folders: bool = False) -> Path
     known = group or [name] if group or name in DOWNLOADS else []
     path = data_folder() / (name if group else DOWNLOADS[name].file) if known else expand_path(name)
     if os.path.isfile(path) or (folders and os.path.isdir(path)):
-        for one in known:
-            _refuse_damaged(DOWNLOADS[one])
+        for member in known:
+            _refuse_damaged(DOWNLOADS[member])
         return path if known else path.resolve()
     if known:
         raise SourceError(

@@ -69,11 +69,11 @@ class Stretch(TextFiller):
             number = cluster.sample * len(depths) + depths.index(cluster.depth)
         else:  # one for all depths, or a document of no run
             number = cluster.sample + int((cluster.depth or 0.0) * blocks * 10 / 11)
-        place = float(_block_order(seed_of(self.seed, "stretches", *cluster.group), blocks)[number % blocks])
+        block = float(_block_order(seed_of(self.seed, "stretches", *cluster.group), blocks)[number % blocks])
         if not 0 <= number < blocks:  # the text is used up
-            place += rng(self.seed, "stretch", *cluster.coordinates).random()
+            block += rng(self.seed, "stretch", *cluster.coordinates).random()
         # The first beginning with as many tokens before it. Searched for in two steps: both arrays may be long.
-        at = int(self.beginnings.searchsorted(ends.searchsorted(place * size / blocks)))
+        at = int(self.beginnings.searchsorted(ends.searchsorted(block * size / blocks)))
         return TextFiller(self.bank, int(self.beginnings[at % len(self.beginnings)]), self.repeat)
 
 
@@ -190,7 +190,7 @@ class MixtureFiller:
                 size += int(self.mixture.sizes[page].sum())
             reach.append(size / weight)
         end = min(reach)
-        kept = sorted(((at, number, page) for at, number, page in pages if at < end), key=lambda found: found[:2])
+        kept = sorted(((at, number, page) for at, number, page in pages if at < end), key=lambda drawn: drawn[:2])
         return np.concatenate([page for _, _, page in kept]) if kept else np.empty(0, np.int64)
 
     def _pages(self, order: Indices, *, complete: bool) -> Sequence[Indices]:

@@ -54,8 +54,8 @@ _ABBREVIATION = re.compile(r"(?:\b(?:e\.g|i\.e|cf|vs|etc|Mr|Mrs|Ms|Dr|St|No|Fig|
 
 def split_paragraphs(text: str) -> list[str]:
     """Paragraphs with the blank lines after them; lines inside one are joined."""
-    found = re.split(r"\n[ \t]*\n\s*", text.replace("\r\n", "\n").strip())
-    return [" ".join(p.split()) + "\n\n" for p in found if p.strip()]
+    paragraphs = re.split(r"\n[ \t]*\n\s*", text.replace("\r\n", "\n").strip())
+    return [" ".join(p.split()) + "\n\n" for p in paragraphs if p.strip()]
 
 
 def split_sentences(text: str) -> list[str]:
@@ -239,16 +239,16 @@ def _mixture(name: str, parts: tuple[tuple[str, float], ...], unit: Unit, repeat
 @cache
 def _single(name: str, unit: Unit, repeat: bool) -> Source:
     if name in names("sources") or plugin_file(name) is not None:
-        made = source(name)
-        if isinstance(made, str):  # a plugin may return the text itself
-            made = TextSource(name, partial(str, made), split_sentences, where=name)
-        if isinstance(made, TextSource):
-            split = split_paragraphs if unit == "paragraph" and made.split is split_sentences else made.split
-            changed = replace(made, split=split, repeat=repeat or made.repeat)
-            return made if changed == made else changed  # the same one, so that its pieces are made once
-        if isinstance(made, GeneratedText) and unit == "paragraph":
-            return GeneratedText(made.name, by_paragraph=True)
-        return made
+        haystack = source(name)
+        if isinstance(haystack, str):  # a plugin may return the text itself
+            haystack = TextSource(name, partial(str, haystack), split_sentences, where=name)
+        if isinstance(haystack, TextSource):
+            split = split_paragraphs if unit == "paragraph" and haystack.split is split_sentences else haystack.split
+            changed = replace(haystack, split=split, repeat=repeat or haystack.repeat)
+            return haystack if changed == haystack else changed  # the same one, so that its pieces are made once
+        if isinstance(haystack, GeneratedText) and unit == "paragraph":
+            return GeneratedText(haystack.name, by_paragraph=True)
+        return haystack
     return _from_path(name, unit, repeat)
 
 
@@ -336,17 +336,17 @@ def _python_prose() -> str:
     seen: dict[str, None] = {}
     for text in [*texts, *docstrings]:
         for paragraph in re.split(r"\n\s*\n", text):
-            line = " ".join(paragraph.split())
-            if _reads_as_prose(line):
-                seen.setdefault(line)
+            prose = " ".join(paragraph.split())
+            if _reads_as_prose(prose):
+                seen.setdefault(prose)
     return "\n\n".join(seen)
 
 
-def _reads_as_prose(line: str) -> bool:
-    words = line.split()
-    if len(words) < 8 or line[-1] not in ".!?" or ">>>" in line:
+def _reads_as_prose(text: str) -> bool:
+    words = text.split()
+    if len(words) < 8 or text[-1] not in ".!?" or ">>>" in text:
         return False
-    return len(_NOT_PROSE.sub("", line)) > 0.85 * len(line)
+    return len(_NOT_PROSE.sub("", text)) > 0.85 * len(text)
 
 
 _NOT_PROSE = re.compile(r"[^\w ]|[\d_]")  # neither a letter nor a space
@@ -367,22 +367,33 @@ _SKIPPED = ("site-packages", "test", "tests", "idlelib", "lib2to3", "pydoc_data"
 
 
 def _standard_library() -> Iterator[str]:
-    found: list[Path] = []
+    scripts: list[Path] = []
     for folder, folders, files in os.walk(sysconfig.get_path("stdlib")):
         folders[:] = [name for name in folders if name not in _SKIPPED]
-        found.extend(Path(folder, name) for name in files if name.endswith(".py"))
-    for file in sorted(found):
+        scripts.extend(Path(folder, name) for name in files if name.endswith(".py"))
+    for file in sorted(scripts):
         text = file.read_text(encoding="utf-8", errors="replace")
         if text.isascii():
             yield text
 
 
-def describe(made: Source) -> dict[str, str | int]:
+def describe(haystack: Source) -> dict[str, str | int]:
     """A haystack's entry in the catalogue."""
-    filler = made.filler(seed=0)
+    filler = haystack.filler(seed=0)
     pieces = filler.bank.pieces
-    if filler.limit is None and isinstance(made, GeneratedText):
-        return {"name": made.name, "digest": made.digest, "pieces": len(pieces), "sample": made.text(0, 400)}
+    if filler.limit is None and isinstance(haystack, GeneratedText):
+        return {
+            "name": haystack.name,
+            "digest": haystack.digest,
+            "pieces": len(pieces),
+            "sample": haystack.text(0, 400),
+        }
     characters = sum(map(len, pieces))
     sample = pieces[len(pieces) // 3].strip()
-    return {"name": made.name, "digest": made.digest, "pieces": len(pieces), "characters": characters, "sample": sample}
+    return {
+        "name": haystack.name,
+        "digest": haystack.digest,
+        "pieces": len(pieces),
+        "characters": characters,
+        "sample": sample,
+    }

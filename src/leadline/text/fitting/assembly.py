@@ -202,9 +202,9 @@ class Assembly:
         """Some tokens of the whole text, from number `start` on (after `finish`)."""
         first = bisect_right(self._firsts, start) - 1
         last, start = first + 1, start - self._firsts[first]
-        while len(found := self._joined(self._chunks[first:last])) < start + count and last < len(self._chunks):
+        while len(ids := self._joined(self._chunks[first:last])) < start + count and last < len(self._chunks):
             last += 1
-        return found[start : start + count]
+        return ids[start : start + count]
 
     def _joined(self, chunks: Sequence[tuple[Ids, str] | Indices]) -> Ids:
         ids: list[bytes] = []

@@ -87,15 +87,15 @@ class CountedBank:
         if len(order) and _is_consecutive(order):
             first, end = int(order[0]), int(order[-1]) + 1
             return [self.ids[self.starts[first] : self.starts[end]].tobytes()]
-        found: list[bytes] = self._id_array[order].tolist()
-        return found
+        parts: list[bytes] = self._id_array[order].tolist()
+        return parts
 
     def texts(self, order: Indices) -> list[str]:
         """The texts of pieces in an order."""
         if len(order) and _is_consecutive(order):
             return list(self.bank.pieces[int(order[0]) : int(order[-1]) + 1])
-        found: list[str] = self._text_array[order].tolist()
-        return found
+        texts: list[str] = self._text_array[order].tolist()
+        return texts
 
     def piece(self, index: int) -> Ids:
         return self.ids[self.starts[index] : self.starts[index + 1]]
@@ -103,10 +103,10 @@ class CountedBank:
     def piece_end(self, index: int, tokens: int) -> int:
         """The number of characters in the first `tokens` tokens of a piece; 0 when it is unknown, or if the next token
         is a part of the same character."""
-        found = self._anchored_ends(index)
-        if found is None:
+        anchored = self._anchored_ends(index)
+        if anchored is None:
             return 0
-        ends, before, characters = found
+        ends, before, characters = anchored
         last = before + tokens - 1
         if last >= len(ends) or (last + 1 < len(ends) and ends[last + 1] == ends[last]):
             return 0
@@ -115,10 +115,10 @@ class CountedBank:
     def token_end(self, index: int, tokens: int) -> int | None:
         """The character at which a token of a piece ends; None when it is unknown, or if the piece has another number
         of tokens in its place."""
-        found = self._anchored_ends(index)
-        if found is None:
+        anchored = self._anchored_ends(index)
+        if anchored is None:
             return None
-        ends, before, characters = found
+        ends, before, characters = anchored
         return ends[before + tokens - 1] - characters if len(ends) - before == self.counts[index] else None
 
     def _anchored_ends(self, index: int) -> tuple[Sequence[int], int, int] | None:
@@ -269,10 +269,10 @@ class CountedBank:
     @cached_property
     def _id_array(self) -> npt.NDArray[np.object_]:
         """The tokens of each piece, as bytes: those of thousands of pieces are joined faster than arrays are."""
-        found, everything = np.empty(len(self.counts), np.object_), self.ids.tobytes()
+        parts, everything = np.empty(len(self.counts), np.object_), self.ids.tobytes()
         places = (self.starts * self.ids.itemsize).tolist()
-        found[:] = [everything[start:end] for start, end in itertools.pairwise(places)]
-        return found
+        parts[:] = [everything[start:end] for start, end in itertools.pairwise(places)]
+        return parts
 
     @cached_property
     def _joint_table(self) -> JointTable:

@@ -120,8 +120,8 @@ class _CountedFit:
         """Counted, and cut or refused by that count where the draft has a limit."""
         for _ in range(MOST_COUNTS):
             document = self._laid_out()
-            found = {probe.cell: self._off(document, probe) for probe in document.probes}
-            off = {cell: tokens for cell, tokens in found.items() if tokens}
+            differences = {probe.cell: self._off(document, probe) for probe in document.probes}
+            off = {cell: tokens for cell, tokens in differences.items() if tokens}
             if not off:
                 break
             for cell, tokens in off.items():

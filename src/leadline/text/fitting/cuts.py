@@ -55,9 +55,9 @@ def cut_piece(
             if places is not None:
                 return _cut_at(order, begin, places)
         elif len(sizes) == 1:
-            found = _cut_one_sentence(order, at, sizes[0], no_space)
-            if found is not None:
-                return found
+            cut = _cut_one_sentence(order, at, sizes[0], no_space)
+            if cut is not None:
+                return cut
     return cut_by_tokenising(order, at, sizes, attempt)
 
 
@@ -126,9 +126,9 @@ def _cut_one_sentence(order: PieceOrder, at: int, size: int, no_space: bool) -> 
     for number in np.flatnonzero(candidates).tolist():
         piece = int(window[number])
         text = counted.bank.pieces[piece]
-        place = counted.piece_end(piece, size)
-        if place and _ends_word(text, place):
-            return CutPiece(text[:place], number + 1, (0,))
+        end = counted.piece_end(piece, size)
+        if end and _ends_word(text, end):
+            return CutPiece(text[:end], number + 1, (0,))
     return None
 
 
@@ -156,21 +156,21 @@ def _first_ends(counted: CountedBank, text: str, most: int, characters_per_token
     return ends if len(ends) > most or enough >= len(text) else counted.context.ends(text) or ()
 
 
-def _ends_word(text: str, place: int) -> bool:
-    if place == 0:
+def _ends_word(text: str, end: int) -> bool:
+    if end == 0:
         return True
-    return not text[place - 1].isspace() and (place == len(text) or text[place].isspace())
+    return not text[end - 1].isspace() and (end == len(text) or text[end].isspace())
 
 
 def _ends_by_counting(counted: CountedBank, text: str, most: int) -> list[int]:
     """Where tokens end, for a tokenizer that does not say: by counting beginnings that end with a word. -1 where a
     token ends inside a word."""
     ends: list[int] = []
-    for place in range(1, len(text) + 1):
-        if _ends_word(text, place):
-            count = len(counted.context.encode(text[:place]))
+    for end in range(1, len(text) + 1):
+        if _ends_word(text, end):
+            count = len(counted.context.encode(text[:end]))
             ends.extend([-1] * (count - 1 - len(ends)))
-            ends[count - 1 :] = [place]
+            ends[count - 1 :] = [end]
             if count >= most:
                 break
     return ends
@@ -213,8 +213,8 @@ class Boundaries:
         missed = max(
             (abs(self.tokens[place] - want) for place, want in zip(taken[:early], wanted, strict=False)), default=0
         )
-        found = [(self._places_beside(place, wanted[early:], cut_tokens), place) for place in candidates]
-        (_, places), cut_place = min(found, key=lambda one: max(one[0][0], missed))
+        candidate_places = [(self._places_beside(place, wanted[early:], cut_tokens), place) for place in candidates]
+        (_, places), cut_place = min(candidate_places, key=lambda option: max(option[0][0], missed))
         return (*taken[:early], *places), cut_place
 
     def _places_beside(self, cut_place: int, wanted: Sequence[float], cut_tokens: int) -> tuple[float, tuple[int, ...]]:
@@ -253,7 +253,7 @@ def _nearest(tokens: Sequence[int], want: float, start: int, stop: int) -> int:
 
 def _ascending(places: Iterable[int]) -> tuple[int, ...]:
     """The places, none before the one of the fact before."""
-    found: list[int] = []
+    ascending: list[int] = []
     for place in places:
-        found.append(max(place, found[-1]) if found else place)
-    return tuple(found)
+        ascending.append(max(place, ascending[-1]) if ascending else place)
+    return tuple(ascending)

@@ -128,7 +128,7 @@ class Fitter:
         some = list(stretches)
         with self._lock:
             ends = self._bank(some[0]).starts
-        return [one.placed(ends, self.depths, self.added_depths).start for one in some], ends
+        return [stretch.placed(ends, self.depths, self.added_depths).start for stretch in some], ends
 
     def share_text(self, depths: Sequence[float], added: Sequence[float] = ()) -> None:
         """Sets the depths of the run: all of them, and those of them that it was extended by."""
@@ -276,11 +276,11 @@ def cut_middle(
         if keep < 2:
             break
         start, stop = _halves(text, keep // 2, tokenizer)
-        shorter, asked = _without(draft, question, start, stop)
-        tokens = _verbatim_probe(shorter, asked, tokenizer, frame).prompt_tokens
+        shorter, shorter_question = _without(draft, question, start, stop)
+        tokens = _verbatim_probe(shorter, shorter_question, tokenizer, frame).prompt_tokens
         if tokens <= limit:
-            labels = {**asked.labels, "fit": "middle", "tokens_cut": str(before - tokens)}
-            return shorter, msgspec.structs.replace(asked, labels=labels)
+            labels = {**shorter_question.labels, "fit": "middle", "tokens_cut": str(before - tokens)}
+            return shorter, msgspec.structs.replace(shorter_question, labels=labels)
         keep -= tokens - limit
     raise LengthError(
         f"the template alone leaves no room for the text in {limit:,} tokens", where=draft.id, fix="use a longer length"
@@ -291,8 +291,8 @@ def _without(draft: Draft, question: DraftQuestion, start: int, stop: int) -> tu
     """Head and question without the characters from `start` to `stop` of both together."""
     size = len(draft.head)
     head = draft.head[:start] + draft.head[stop:]
-    asked = question.text[: max(start - size, 0)] + question.text[max(stop - size, 0) :]
-    return replace(draft, head=head), msgspec.structs.replace(question, text=asked)
+    question_text = question.text[: max(start - size, 0)] + question.text[max(stop - size, 0) :]
+    return replace(draft, head=head), msgspec.structs.replace(question, text=question_text)
 
 
 def _halves(text: str, half: int, tokenizer: Tokenizer) -> tuple[int, int]:

@@ -76,14 +76,14 @@ class ContextTokenizer:
 
     def encode_pieces(self, pieces: Sequence[str]) -> list[Ids]:
         """The ids of texts that other text precedes and follows, in one call of the tokenizer where possible."""
-        found: dict[int, Ids] = {}
+        ids_of: dict[int, Ids] = {}
         anchors: Sequence[str] = ANCHORS
         if len(pieces) > MANY_PIECES:
             few = dict(enumerate(pieces[:: len(pieces) // 32]))
             anchors = sorted(ANCHORS, key=lambda anchor: -len(self._behind(anchor, few)))
         for anchor in anchors:
-            found |= self._behind(anchor, {i: piece for i, piece in enumerate(pieces) if i not in found})
-        return [found[i] if i in found else self.encode_between(piece) for i, piece in enumerate(pieces)]
+            ids_of |= self._behind(anchor, {i: piece for i, piece in enumerate(pieces) if i not in ids_of})
+        return [ids_of[i] if i in ids_of else self.encode_between(piece) for i, piece in enumerate(pieces)]
 
     def _behind(self, anchor: str, pieces: Mapping[int, str]) -> dict[int, Ids]:
         """The ids of pieces behind an anchor, without those whose beginning it is joined with: a line break may be
@@ -249,8 +249,8 @@ class JointTable:
         if not len(self._pairs):
             return np.zeros(len(pairs), np.int8)
         places = np.minimum(self._pairs.searchsorted(pairs), len(self._pairs) - 1)
-        found: npt.NDArray[np.int8] = self._verdicts[places] * (self._pairs[places] == pairs)
-        return found
+        verdicts: npt.NDArray[np.int8] = self._verdicts[places] * (self._pairs[places] == pairs)
+        return verdicts
 
     def learn(self, pairs: Indices, sound: npt.NDArray[np.bool_]) -> None:
         """Adds verdicts on distinct pairs that had none."""

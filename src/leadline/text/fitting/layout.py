@@ -157,8 +157,8 @@ class StretchWriter:
         """The pieces from `used` to `at`, or some less. Questions of different lengths end the document at different
         places, all inside a last cut piece. Every prompt keeps at least one of its tokens, so that none ends at a joint
         made for other text."""
-        found = (self._attempt_for_several(used, at, rest, beyond, wanted, attempt) for attempt in attempts)
-        return next((layout for layout in found if layout is not None), None)
+        layouts = (self._attempt_for_several(used, at, rest, beyond, wanted, attempt) for attempt in attempts)
+        return next((layout for layout in layouts if layout is not None), None)
 
     def _attempt_for_several(
         self, used: int, at: int, rest: int, beyond: Sequence[int], wanted: Sequence[float], attempt: int

@@ -148,13 +148,13 @@ class DocumentSearch:
         encode, ending = self.counted.context.encode, self.counted.bank.ending
         if not self.draft.shared_end or not ending:
             return _Ask(question, user_suffix, closing, prompt, prompt - len(encode(closing)))
-        line = "a" + ending  # its line break may be joined with those of the question
+        line_end = "a" + ending  # its line break may be joined with those of the question
         return _Ask(
             question,
             user_suffix,
             closing,
             prompt,
-            prompt - len(encode(line + closing)) + len(encode(line, followed=True)),
+            prompt - len(encode(line_end + closing)) + len(encode(line_end, followed=True)),
         )
 
     def _tokens_of(self, fact: Fact) -> int:
@@ -339,12 +339,12 @@ class DocumentSearch:
 
     def _doubled_line_break(self, ask: _Ask) -> int:
         """1 where a question that begins with one line break follows a text that ends in one: it is the same one."""
-        one = ask.closing.startswith("\n") and not ask.closing.startswith("\n\n")
-        return int(one and self.assembly.open_text.endswith("\n"))
+        begins_with_break = ask.closing.startswith("\n") and not ask.closing.startswith("\n\n")
+        return int(begins_with_break and self.assembly.open_text.endswith("\n"))
 
     def _settle(self, asks: Sequence[_Ask], offsets: Sequence[int]) -> int | None:
         """0 if all prompts are exact, and their questions are then settled; the common difference if there is one."""
-        found, differences = [], set()
+        settled, differences = [], set()
         for ask, left_off in zip(asks, offsets, strict=True):
             if left_off and left_off >= len(self.assembly.open_text):
                 return None  # no text is left to join the question to
@@ -354,9 +354,9 @@ class DocumentSearch:
             differences.add(self.assembly.tokens + len(suffix_ids) - ask.prompt_tokens)
             if self.draft.shared_end and differences != {0}:
                 break  # the others differ by as much
-            found.append(_SettledAsk(ask, self.assembly.tokens, suffix_ids, self.assembly.length - offset))
+            settled.append(_SettledAsk(ask, self.assembly.tokens, suffix_ids, self.assembly.length - offset))
         if differences == {0}:
-            self.is_final.extend(found)
+            self.is_final.extend(settled)
             return 0
         return differences.pop() if len(differences) == 1 else None
 

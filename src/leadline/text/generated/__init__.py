@@ -61,10 +61,10 @@ class Grammar:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        found = sorted(
+        source_files = sorted(
             (f for f in files(__package__).iterdir() if re.fullmatch(rf"{name}(_\w+)?\.txt", f.name)), key=str
         )
-        self.source = "\n".join(file.read_text(encoding="utf-8") for file in found)
+        self.source = "\n".join(file.read_text(encoding="utf-8") for file in source_files)
         self.digest = digest([VERSION, name, self.source])
         self.pieces_per_text = 250.0
         """Of the texts written last."""
@@ -83,8 +83,8 @@ class Grammar:
         saved = read_cache(file, lambda data: dict(np.load(io.BytesIO(data))))
         if saved is not None:
             return bytes(saved["pieces"]).decode().split("\0"), Tables(*(saved[name] for name in Tables._fields))
-        made = Compiler(read_symbols(self.source)).compile("\n\n\n" if self.name == "code" else "\n\n")
-        pieces, tables, data = list(made.pieces), _tables(made), io.BytesIO()
+        compiler = Compiler(read_symbols(self.source)).compile("\n\n\n" if self.name == "code" else "\n\n")
+        pieces, tables, data = list(compiler.pieces), _tables(compiler), io.BytesIO()
         np.savez(data, pieces=np.frombuffer("\0".join(pieces).encode(), np.uint8), **tables._asdict())
         write_cache(file, data.getvalue())
         return pieces, tables
@@ -224,22 +224,22 @@ class Paragraphs:
         """By key: the numbers that follow others."""
 
 
-def _tables(made: Compiler) -> Tables:
-    numbers = {key: n for n, key in enumerate(dict.fromkeys(s.key for s in [*made.symbols.values(), *made.of_variant]))}
-    flat = [nodes for alternatives in made.alternatives for nodes in alternatives]
+def _tables(compiler: Compiler) -> Tables:
+    numbers = {key: n for n, key in enumerate(dict.fromkeys(s.key for s in [*compiler.symbols.values(), *compiler.of_variant]))}
+    flat = [nodes for alternatives in compiler.alternatives for nodes in alternatives]
     lengths = np.array([len(nodes) for nodes in flat], np.int64)
-    counts = np.array([len(alternatives) for alternatives in made.alternatives], np.int64)
-    pool = np.concatenate([np.arange(len(made.pieces)), np.array([n for nodes in flat for n in nodes], np.int64)])
+    counts = np.array([len(alternatives) for alternatives in compiler.alternatives], np.int64)
+    pool = np.concatenate([np.arange(len(compiler.pieces)), np.array([n for nodes in flat for n in nodes], np.int64)])
     after = []
-    for symbol in made.symbols.values():
+    for symbol in compiler.symbols.values():
         if symbol.after:
             parent, least, most, each = symbol.after
-            base = made.symbols[parent]
+            base = compiler.symbols[parent]
             after.append([numbers[symbol.key], numbers[base.key], len(base.patterns), least, most, int(each)])
     return Tables(
-        pool, len(made.pieces) + np.cumsum(lengths) - lengths, lengths, np.cumsum(counts) - counts, counts,
-        np.array([numbers[s.key] for s in made.of_variant]), np.array([s.scope for s in made.of_variant]),
-        np.array([s.instance for s in made.of_variant]), np.array(after, np.int64).reshape(-1, 6),
+        pool, len(compiler.pieces) + np.cumsum(lengths) - lengths, lengths, np.cumsum(counts) - counts, counts,
+        np.array([numbers[s.key] for s in compiler.of_variant]), np.array([s.scope for s in compiler.of_variant]),
+        np.array([s.instance for s in compiler.of_variant]), np.array(after, np.int64).reshape(-1, 6),
     )  # fmt: skip
 
 
@@ -286,14 +286,14 @@ class GeneratedFiller:
     prefix_stable = True
     limit = None
 
-    def __init__(self, bank: PieceBank, made: Grammar, seed: int) -> None:
+    def __init__(self, bank: PieceBank, grammar: Grammar, seed: int) -> None:
         self.bank = bank
-        self._grammar = made
+        self._grammar = grammar
         self._seed = seed
         self._order = np.empty(0, np.int64)
         self._texts = 0
-        with made.turn:
-            made.waiting.add(self)
+        with grammar.turn:
+            grammar.waiting.add(self)
 
     def arrange(self, count: int) -> Indices:
         with self._grammar.turn:

@@ -68,22 +68,22 @@ def read_symbols(text: str) -> dict[str, Symbol]:
         match = _HEADER.match(head)
         if match is None:
             raise ValueError(f"not a section: {head}")
-        scope, name, instances, sign, given = match.groups()
+        scope, name, instances, sign, definition = match.groups()
         where = _SCOPES.get(scope, FREE)
         if sign == " =":
-            symbols[name] = _number(name, given, where, symbols)
-        elif given and _lines(body):
-            _add_columns(symbols, name, where, instances, given, _rows(body))
+            symbols[name] = _number(name, definition, where, symbols)
+        elif definition and _lines(body):
+            _add_columns(symbols, name, where, instances, definition, _rows(body))
         else:
-            patterns = given.split(" | ") if given else _patterns(body)
+            patterns = definition.split(" | ") if definition else _patterns(body)
             symbols.setdefault(name, Symbol([], name, where)).patterns.extend(patterns)
     return _with_named_choices(symbols)
 
 
-def _number(name: str, given: str, scope: int, symbols: dict[str, Symbol]) -> Symbol:
-    match = _NUMBER.match(given)
+def _number(name: str, definition: str, scope: int, symbols: dict[str, Symbol]) -> Symbol:
+    match = _NUMBER.match(definition)
     if match is None:
-        raise ValueError(f"not a number: {name} = {given}")
+        raise ValueError(f"not a number: {name} = {definition}")
     parent, least, most, step, each = match.groups()
     low, high, by = int(least), int(most), int(step or 1)
     if parent is None:
@@ -111,8 +111,8 @@ def _add_columns(
     for number, column in enumerate(columns.split(" | ")):
         cells = [row[number] for row in rows]
         for instance, prefix in enumerate(instances.split(", ") if instances else [""]):
-            given = column if not prefix else prefix if column == name else f"{prefix}.{column}"
-            symbols[given] = Symbol(cells, name, scope, instance)
+            full_name = column if not prefix else prefix if column == name else f"{prefix}.{column}"
+            symbols[full_name] = Symbol(cells, name, scope, instance)
 
 
 def _patterns(body: str) -> list[str]:
@@ -131,9 +131,9 @@ def _with_named_choices(symbols: dict[str, Symbol]) -> dict[str, Symbol]:
     words = _Synonyms(symbols.pop("synonyms").patterns if "synonyms" in symbols else [])
 
     def name(match: re.Match[str]) -> str:
-        made = f"choice_{len(named)}"
-        named[made] = Symbol([v for text in match.group(1).split("|") for v in words.variants(text)], made)
-        return f"{{{made}}}"
+        choice = f"choice_{len(named)}"
+        named[choice] = Symbol([v for text in match.group(1).split("|") for v in words.variants(text)], choice)
+        return f"{{{choice}}}"
 
     for symbol in symbols.values():
         patterns = []
@@ -160,9 +160,9 @@ class _Synonyms:
         self._word = re.compile(rf"(?<![\w{{'-])(?<!\ba )(?<!\ban )(?:{words})(?![\w'}}-])", re.IGNORECASE) if words else None
 
     def _all(self, match: re.Match[str]) -> list[str]:
-        found = match.group()
-        group = self._of.get(found) or self._of.get(found[0].lower() + found[1:]) or [found]
-        return [word[0].upper() + word[1:] for word in group] if found[0].isupper() else group
+        word = match.group()
+        group = self._of.get(word) or self._of.get(word[0].lower() + word[1:]) or [word]
+        return [word[0].upper() + word[1:] for word in group] if word[0].isupper() else group
 
     def variants(self, text: str) -> list[str]:
         """The text with each of the words that can stand for the first one in it that has others."""
