@@ -91,7 +91,7 @@ def compare(
         if side.truncated:
             warn(f"{side.truncated:,} prompts of {side.run} were not read as sent; they are in no mean")
     found = compare_pairs(pairs, correction=correction)
-    result = check_gate(pairs, clauses, line=line) if clauses else None
+    result = check_gate(pairs, clauses, threshold=line) if clauses else None
     if junit is not None and result is not None:
         about = {role: str(side) for role, side in zip(ROLES, sides, strict=True)}
         about |= {sanitise(obstacle.what, 80): sanitise(str(obstacle), 300) for obstacle in obstacles}

@@ -34,9 +34,9 @@ def log_capital(scores: FloatArray, mean: float) -> tuple[FloatArray, FloatArray
     return above, below
 
 
-def decisions(scores: FloatArray, line: float, confidence: float = 0.95) -> IntArray:
+def decisions(scores: FloatArray, threshold: float, confidence: float = 0.95) -> IntArray:
     """-1, 0 or 1 after each document of each row: surely below the line, open, surely above it."""
-    above, below = log_capital(scores, line)
+    above, below = log_capital(scores, threshold)
     needed_above, needed_below = _needed(confidence)
     return np.where(above >= needed_above, 1, np.where(below >= needed_below, -1, 0)).astype(np.int64)
 

@@ -185,14 +185,14 @@ def compare(pairs: Pairs, *, correction: Correction = "holm", resamples: int = 5
     """Every difference with its interval and test."""
     if len(pairs) == 0:
         raise UsageError("the runs have no answered prompt in common", where="compare", fix="compare runs of one spec")
-    found = []
+    differences = []
     for scope in SCOPES:
-        made = _differences(pairs, scope, resamples)
+        of_scope = _differences(pairs, scope, resamples)
         # The only task or length of a run is the run: testing it again would only dilute the correction.
-        found += made if scope == "overall" or len(made) > 1 else []
-    p = np.array([d.p for d in found])
+        differences += of_scope if scope == "overall" or len(of_scope) > 1 else []
+    p = np.array([d.p for d in differences])
     adjusted = holm(p) if correction == "holm" else scipy.stats.false_discovery_control(p)
-    judged = [_with_verdict(d, float(q), 1 - CONFIDENCE) for d, q in zip(found, adjusted, strict=True)]
+    judged = [_with_verdict(d, float(q), 1 - CONFIDENCE) for d, q in zip(differences, adjusted, strict=True)]
     cells = _differences(pairs, "cell", 0)
     return Comparison(
         differences=tuple(judged),

@@ -191,10 +191,8 @@ def _weights(fits: Mapping[ShapeFamily, Fit], samples: float, design_effect: flo
     count for less."""
     effective = max(samples / design_effect, 2.0)
     bic = {
-        shape: PARAMETERS[shape] * np.log(effective)
-        + 2 * np.log(found.places)
-        - 2 * found.log_likelihood / design_effect
-        for shape, found in fits.items()
+        shape: PARAMETERS[shape] * np.log(effective) + 2 * np.log(fit.places) - 2 * fit.log_likelihood / design_effect
+        for shape, fit in fits.items()
     }
     best = min(bic.values())
     raw = {shape: float(np.exp(-(value - best) / 2)) for shape, value in bic.items()}
@@ -202,34 +200,34 @@ def _weights(fits: Mapping[ShapeFamily, Fit], samples: float, design_effect: flo
     return {shape: value / whole for shape, value in raw.items()}
 
 
-def _kind(found: Fit, surface: Surface, contrast: Contrast | None) -> MapLabel:
+def _kind(fit: Fit, surface: Surface, contrast: Contrast | None) -> MapLabel:
     """What a fitted shape means."""
     mean = float(surface.total.sum() / surface.n.sum())
-    if float(found.predicted.min()) >= HEALTHY:
+    if float(fit.predicted.min()) >= HEALTHY:
         return "healthy"
-    if found.shape == "constant" or float(np.ptp(found.predicted)) < SLIGHT:
+    if fit.shape == "constant" or float(np.ptp(fit.predicted)) < SLIGHT:
         return "healthy" if mean >= HEALTHY else "noise"
     named: dict[ShapeFamily, MapLabel] = {"last": "recency only", "first": "primacy only", "holes": "irregular"}
-    if found.shape in named:
-        return named[found.shape]
-    by_length = found.predicted.mean(axis=1)
-    if found.shape in ("ramp", "tilt"):
-        return _slope_kind(found, float(by_length[-1] - by_length[0]))
-    if found.shape == "bump" and by_length[-1] - by_length[0] >= SLIGHT:
+    if fit.shape in named:
+        return named[fit.shape]
+    by_length = fit.predicted.mean(axis=1)
+    if fit.shape in ("ramp", "tilt"):
+        return _slope_kind(fit, float(by_length[-1] - by_length[0]))
+    if fit.shape == "bump" and by_length[-1] - by_length[0] >= SLIGHT:
         return "irregular"  # a score that rises with length has no name
-    if found.shape == "bump" and found.details["dip"] > 0 and contrast is not None and contrast.p < 0.05:
+    if fit.shape == "bump" and fit.details["dip"] > 0 and contrast is not None and contrast.p < 0.05:
         return "lost in the middle"
-    if found.shape == "bump" and by_length[0] - by_length[-1] < SLIGHT:
+    if fit.shape == "bump" and by_length[0] - by_length[-1] < SLIGHT:
         return "irregular"  # ends that score less than the middle
-    if found.shape == "step":
+    if fit.shape == "step":
         return "cliff"
     step = float(np.median(np.diff(surface.octaves))) if len(surface.lengths) > 1 else 1.0
-    steep = found.shape in ("decay", "floor") and found.details["octaves_90_to_10"] < step
+    steep = fit.shape in ("decay", "floor") and fit.details["octaves_90_to_10"] < step
     return "cliff" if steep else "smooth decay"
 
 
-def _slope_kind(found: Fit, change_with_length: float) -> MapLabel:
-    change = found.details["at_end"] - found.details["at_start"]
+def _slope_kind(fit: Fit, change_with_length: float) -> MapLabel:
+    change = fit.details["at_end"] - fit.details["at_start"]
     if change_with_length >= SLIGHT:
         return "irregular"
     if abs(change) < SLIGHT:
@@ -259,8 +257,8 @@ def _may_be_slope(
 def _rises_again(surface: Surface, design_effect: float) -> bool:
     """Whether scores by length are further from every falling curve than chance explains: a hole is no cliff."""
     n = surface.n.sum(axis=1)
-    asked = n > 0
-    n, total = n[asked], surface.total.sum(axis=1)[asked]
+    measured = n > 0
+    n, total = n[measured], surface.total.sum(axis=1)[measured]
 
     def misfit(totals: FloatArray) -> FloatArray:
         """Twice the log-likelihood that the best falling curve lacks, one row a map."""
@@ -275,10 +273,10 @@ def _rises_again(surface: Surface, design_effect: float) -> bool:
     return bool((1 + np.sum(misfit(drawn.astype(np.float64)) >= seen)) / (MISFIT_DRAWS + 1) <= RISE_ERROR)
 
 
-def _fits(found: Fit, surface: Surface, design_effect: float) -> bool:
+def _fits(fit: Fit, surface: Surface, design_effect: float) -> bool:
     """Whether a shape explains rows, columns and cells of the map as well as it would a map of its own making. Misfits
     that are certain but small do not count."""
-    n, expected = surface.n, np.clip(found.predicted, 0.005, 0.995)
+    n, expected = surface.n, np.clip(fit.predicted, 0.005, 0.995)
 
     def distances(total: FloatArray) -> FloatArray:
         """Squared standardised residuals, summed over rows, over columns and over cells (last axis)."""
@@ -290,9 +288,9 @@ def _fits(found: Fit, surface: Surface, design_effect: float) -> bool:
         cells = np.sum(residual**2 / np.maximum(variance, 1e-12) * (n > 0), axis=(-1, -2))
         return np.stack([*sums, cells], axis=-1)
 
-    asked = np.maximum(n, 1e-12)
-    gap = np.where(n > 0, surface.total / asked - expected, 0.0)
-    noise = np.where(n > 0, expected * (1 - expected) / asked, 0.0)
+    count = np.maximum(n, 1e-12)
+    gap = np.where(n > 0, surface.total / count - expected, 0.0)
+    noise = np.where(n > 0, expected * (1 - expected) / count, 0.0)
     by_row = np.abs((n * gap).sum(axis=1) / np.maximum(n.sum(axis=1), 1e-12)).max()
     by_column = np.abs((n * gap).sum(axis=0) / np.maximum(n.sum(axis=0), 1e-12)).max()
     beyond_noise = max(0.0, float(np.mean(gap**2 - design_effect * noise))) ** 0.5
@@ -320,7 +318,7 @@ def _lost_cells(
 
 def _behind(surface: Surface, design_effect: float) -> tuple[tuple[int | None, float | None, float], ...]:
     """Up to four lengths or depths whose score is surely lower than that of all others together, the lowest first."""
-    found: list[tuple[int | None, float | None, float]] = []
+    behind: list[tuple[int | None, float | None, float]] = []
     whole, everything = surface.total.sum(), surface.n.sum()
     for axis in (1, 0):
         totals, counts = surface.total.sum(axis=axis), surface.n.sum(axis=axis)
@@ -330,9 +328,9 @@ def _behind(surface: Surface, design_effect: float) -> tuple[tuple[int | None, f
             score, others = totals[i] / counts[i], (whole - totals[i]) / max(everything - counts[i], 1e-12)
             high = wilson(totals[i] / design_effect, counts[i] / design_effect, 0.99).high
             if high < others and others - score >= SLIGHT:
-                place = (int(surface.lengths[i]), None) if axis == 1 else (None, float(surface.depths[i]))
-                found.append((*place, float(score)))
-    return tuple(sorted(found, key=lambda one: one[2])[:4])
+                position = (int(surface.lengths[i]), None) if axis == 1 else (None, float(surface.depths[i]))
+                behind.append((*position, float(score)))
+    return tuple(sorted(behind, key=lambda item: item[2])[:4])
 
 
 def _finding(
@@ -363,28 +361,28 @@ def _finding(
     return MapFinding(kind, seen)
 
 
-def _with_lowest_mean(found: MapFinding, data: Observations) -> MapFinding:
+def _with_lowest_mean(finding: MapFinding, data: Observations) -> MapFinding:
     """A healthy map whose samples are too few to show that it is above the threshold says how low its mean may be.
     Where no answer varies, a document counts as one answer."""
     counted = with_depth(data)
     effect = length_means(counted)[2].design_effect or len(counted) / counted.documents
     low = wilson(float(counted.value.sum()) / effect, len(counted) / effect).low
-    return found if low >= HEALTHY else replace(found, statistic={**found.statistic, "may_be": low})
+    return finding if low >= HEALTHY else replace(finding, statistic={**finding.statistic, "may_be": low})
 
 
-def _cliff(found: Fit, surface: Surface, design_effect: float) -> dict[str, float]:
-    assert found.profile is not None
+def _cliff(fit: Fit, surface: Surface, design_effect: float) -> dict[str, float]:
+    assert fit.profile is not None
     # Every fall within 3.84 / 2 of the best log-likelihood: a 95 % profile interval, in whole lengths.
-    close = np.flatnonzero(2 * (found.profile.max() - found.profile) / design_effect < 3.84)
+    close = np.flatnonzero(2 * (fit.profile.max() - fit.profile) / design_effect < 3.84)
     low, high = float(surface.lengths[close[0]]), float(surface.lengths[close[-1] + 1])
-    before, after = found.details["before"], found.details["after"]
+    before, after = fit.details["before"], fit.details["after"]
     may_be_decay = close[0] == len(surface.lengths) - 2 and after > before / 10
-    return {**found.details, "low": low, "high": high} | ({"may_be_decay": 1.0} if may_be_decay else {})
+    return {**fit.details, "low": low, "high": high} | ({"may_be_decay": 1.0} if may_be_decay else {})
 
 
-def _steep(found: Fit, surface: Surface) -> dict[str, float]:
+def _steep(fit: Fit, surface: Surface) -> dict[str, float]:
     """A decay within one step of the grid, reported as a fall between two lengths."""
-    by_length = found.predicted.mean(axis=1)
+    by_length = fit.predicted.mean(axis=1)
     at = int(np.argmin(np.diff(by_length)))
     low, high = float(surface.lengths[at]), float(surface.lengths[at + 1])
     return {"before": float(by_length[0]), "after": float(by_length[-1]), "low": low, "high": high}

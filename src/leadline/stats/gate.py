@@ -91,19 +91,19 @@ def parse_gate(text: str) -> tuple[Clause, ...]:
     """The clauses of a gate, separated by semicolons."""
     clauses = []
     for part in filter(str.strip, re.split(r"[;\n]", text)):
-        found = _CLAUSE.fullmatch(part)
-        if not found:
+        match = _CLAUSE.fullmatch(part)
+        if not match:
             raise UsageError(
                 f"{part.strip()!r} is not a clause of a gate",
                 where="--gate",
                 fix='write "overall >= -1; task:* >= -3; length:128k >= -5; depth:* >= -5; effective >= -10%"',
             )
-        word, name = found["subject"], (found["name"] or "").strip()
-        relative = found["unit"] == "%"
+        word, name = match["subject"], (match["name"] or "").strip()
+        relative = match["unit"] == "%"
         subject: Subject = word.partition(":")[0]  # type: ignore[assignment]
         if subject == "effective" and not relative:
             raise UsageError(f"{part.strip()!r} needs a per cent sign", where="--gate", fix='write "effective >= -10%"')
-        clauses.append(Clause(subject, name, float(found["bound"]) / 100, relative, " ".join(part.split())))
+        clauses.append(Clause(subject, name, float(match["bound"]) / 100, relative, " ".join(part.split())))
     if not clauses:
         raise UsageError("the gate is empty", where="--gate", fix='write "overall >= -1"')
     return tuple(clauses)
@@ -113,7 +113,7 @@ def check_gate(
     pairs: Pairs,
     clauses: Sequence[Clause],
     *,
-    line: Threshold | None = None,
+    threshold: Threshold | None = None,
     confidence: float = 0.95,
     anytime: bool = False,
 ) -> GateResult:
@@ -121,7 +121,7 @@ def check_gate(
     if len(pairs) == 0:
         raise UsageError("the runs have no answered prompt in common", where="--gate", fix="compare runs of one spec")
     alpha = 1 - confidence
-    drafts = [d for clause in clauses for d in _drafts(pairs, clause, line, confidence, anytime)]
+    drafts = [d for clause in clauses for d in _drafts(pairs, clause, threshold, confidence, anytime)]
     adjusted = holm(np.array([d.p_fail for d in drafts]))
     checks = tuple(
         replace(d, p_fail=float(p), verdict=_verdict(d, p, alpha)) for d, p in zip(drafts, adjusted, strict=True)
@@ -131,9 +131,11 @@ def check_gate(
     return GateResult(whole, checks, alpha, len(pairs), pairs.base.documents)
 
 
-def _drafts(pairs: Pairs, clause: Clause, line: Threshold | None, confidence: float, anytime: bool) -> list[GateCheck]:
+def _drafts(
+    pairs: Pairs, clause: Clause, threshold: Threshold | None, confidence: float, anytime: bool
+) -> list[GateCheck]:
     if clause.subject == "effective":
-        return [_effective(pairs, clause, line or Threshold(), confidence, anytime)]
+        return [_effective(pairs, clause, threshold or Threshold(), confidence, anytime)]
     grouped = group_pairs(pairs, clause.subject)
     wanted = matching([name for _, name in grouped.keys], clause)
     return [_score(grouped, j, clause, confidence, anytime) for j in wanted]
@@ -143,13 +145,13 @@ def matching(names: Sequence[str], clause: Clause) -> list[int]:
     """The places of the names that a clause is about: those of all tasks for `task:*`. The name of a member of a sweep,
     `niah[hops=2]`, is no pattern but itself."""
     parts = [name.partition(":")[2] for name in names]
-    found = [j for j, part in enumerate(parts) if part == clause.pattern or fnmatchcase(part, clause.pattern)]
-    if not found:
+    indices = [j for j, part in enumerate(parts) if part == clause.pattern or fnmatchcase(part, clause.pattern)]
+    if not indices:
         known = ", ".join(names)
         raise UsageError(
             f"nothing is called {clause.pattern!r}", where=f"--gate {clause.text}", fix=f"there is {known}"
         )
-    return found
+    return indices
 
 
 def _score(grouped: Grouped, j: int, clause: Clause, confidence: float, anytime: bool) -> GateCheck:
@@ -182,7 +184,7 @@ def _verdict(check: GateCheck, p: float, alpha: float) -> GateVerdict:
     return "fail" if p <= alpha else "undecided"
 
 
-def _effective(pairs: Pairs, clause: Clause, line: Threshold, confidence: float, anytime: bool) -> GateCheck:
+def _effective(pairs: Pairs, clause: Clause, threshold: Threshold, confidence: float, anytime: bool) -> GateCheck:
     """The relative change of effective length, bootstrapped over the documents that both runs share.
 
     What lies between two measured lengths is placed alike for both: a gate can only judge what was measured. Lengths
@@ -194,20 +196,20 @@ def _effective(pairs: Pairs, clause: Clause, line: Threshold, confidence: float,
             fix="judge it when the run is done, or sample with --until effective",
         )  # fmt: skip
     draws = 2000
-    found = _crossing_draws(pairs, line, draws, confidence)
-    change = found[:, 1] / found[:, 0] - 1
+    lengths = _crossing_draws(pairs, threshold, draws, confidence)
+    change = lengths[:, 1] / lengths[:, 0] - 1
     drawn = np.sort(change[1:])
     tail = int((1 - confidence) / 2 * draws)
     interval = Interval(float(drawn[tail]), float(drawn[-1 - tail]), confidence, "bootstrap over documents")
     p = float((1 + np.sum(drawn >= clause.bound)) / (draws + 1))
-    base, candidate = found[0].tolist()
+    base, candidate = lengths[0].tolist()
     return GateCheck(
         clause.text, "effective", base, candidate, float(change[0]), interval, clause.bound, p, "undecided",
         documents=pairs.base.documents,
     )  # fmt: skip
 
 
-def _crossing_draws(pairs: Pairs, line: Threshold, draws: int, confidence: float) -> FloatArray:
+def _crossing_draws(pairs: Pairs, threshold: Threshold, draws: int, confidence: float) -> FloatArray:
     """The effective lengths of both runs in tokens: the estimates first, then a pair a draw.
 
     The means of both runs are drawn together, as correlated as their documents make them.
@@ -224,9 +226,9 @@ def _crossing_draws(pairs: Pairs, line: Threshold, draws: int, confidence: float
     places = np.log2(lengths)
     sides = []
     for curves in (isotonic_decreasing(means[:, :count], weights), isotonic_decreasing(means[:, count:], weights)):
-        lines = line.share * curves[:, 0] if line.share is not None else np.full(draws + 1, line.value)
-        found = crossings(curves, places, lines, chance, weights)
-        sides.append(2.0 ** np.clip(found, places[0], places[-1]))
+        lines = threshold.share * curves[:, 0] if threshold.share is not None else np.full(draws + 1, threshold.value)
+        crossed_at = crossings(curves, places, lines, chance, weights)
+        sides.append(2.0 ** np.clip(crossed_at, places[0], places[-1]))
     return np.stack(sides, axis=1)
 
 

@@ -75,14 +75,14 @@ def estimate(records: Iterable[Record], name: str) -> Estimate:
             tops.append(pair[0])
             weights.append(pair[1])
             clusters.append(record.cluster)
-    found = ratio_interval(tops, weights, clusters)
-    if math.isinf(found.interval.low):
-        return found
+    ratio = ratio_interval(tops, weights, clusters)
+    if math.isinf(ratio.interval.low):
+        return ratio
     if (metric.least, metric.most) == (0.0, 1.0):
         # A share near 1 or 0 is skewed: Student's interval would take a few documents that agree for all there are.
-        return replace(found, interval=mean_interval(tops, clusters).interval)
-    low, high = max(found.interval.low, metric.least), min(found.interval.high, metric.most)
-    return replace(found, interval=replace(found.interval, low=low, high=high))
+        return replace(ratio, interval=mean_interval(tops, clusters).interval)
+    low, high = max(ratio.interval.low, metric.least), min(ratio.interval.high, metric.most)
+    return replace(ratio, interval=replace(ratio.interval, low=low, high=high))
 
 
 def _pair(record: Record, name: str, metric: LogprobMetric) -> tuple[float, float] | None:
@@ -138,5 +138,5 @@ def _grouped(records: Iterable[Record], name: str, key: Callable[[Record], K]) -
     groups: dict[K, list[Record]] = {}
     for record in records:
         groups.setdefault(key(record), []).append(record)
-    found = {place: estimate(group, name) for place, group in sorted(groups.items())}
-    return {place: one for place, one in found.items() if one.n}
+    estimates = {group_key: estimate(group, name) for group_key, group in sorted(groups.items())}
+    return {group_key: value for group_key, value in estimates.items() if value.n}

@@ -119,10 +119,10 @@ def marginals(data: Observations, by: Sequence[Column], *, failures: Failures = 
     zeros = groups.means
     if data.failed.any():
         zeros = _sums(code, row_weights(data, code) * data.counted("zero").value, len(keys))
-    made = zip(keys, _evidence_of_groups(counted, mine, groups), done, failed, zeros, strict=True)
+    rows = zip(keys, _evidence_of_groups(counted, mine, groups), done, failed, zeros, strict=True)
     return [
         Marginal(key, evidence.estimate(), int(answered), int(missed), float(zero))
-        for key, evidence, answered, missed, zero in made
+        for key, evidence, answered, missed, zero in rows
     ]
 
 
@@ -309,9 +309,9 @@ def _variance_parts(
     cluster: IntArray,
 ) -> VarianceParts:
     """Documents of one group are of one part if they serve the same tasks and lengths."""
-    place = data.code(("task", "length"))
-    base, places = int(group.max()) + 1, int(place.max()) + 1
-    served = compact((cluster * base + group) * places + place)[0]
+    cell = data.code(("task", "length"))
+    base, places = int(group.max()) + 1, int(cell.max()) + 1
+    served = compact((cluster * base + group) * places + cell)[0]
     # Equal sets of places have equal sums of these numbers.
     numbers = bulk_rng(0, "variance parts").random(places)
     kept, at = compact(served // places)  # in the order of `shares`

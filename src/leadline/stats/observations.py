@@ -87,11 +87,11 @@ class Observations:
         parts, kept, code = self._coded(columns)
         keys: list[GroupKey] = []
         for number in kept.tolist():
-            place: list[str | int | float | None] = []
+            key: list[str | int | float | None] = []
             for values, _ in reversed(parts):
                 number, at = divmod(number, len(values))
-                place.append(_plain(values[at]))
-            keys.append(tuple(reversed(place)))
+                key.append(_plain(values[at]))
+            keys.append(tuple(reversed(key)))
         return keys, code
 
     def code(self, columns: Sequence[Column]) -> IntArray:

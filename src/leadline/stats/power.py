@@ -77,9 +77,9 @@ def seen_noise(data: Observations) -> Noise:
     squares = np.bincount(cell, weights=(counted.value - means[cell]) ** 2)
     several = n > 1
     scatter = float(np.mean(squares[several] / (n[several] - 1))) if several.any() else 0.25
-    found = design_effect(counted)
-    shared = found.documents < found.samples and found.correlation is not None
-    correlation = found.correlation if shared and found.correlation is not None else HAYSTACK_CORRELATION
+    effect = design_effect(counted)
+    shared = effect.documents < effect.samples and effect.correlation is not None
+    correlation = effect.correlation if shared and effect.correlation is not None else HAYSTACK_CORRELATION
     return Noise(min(1.0, 2 * scatter), correlation, float(np.mean(means)))
 
 
@@ -166,11 +166,11 @@ class PairedDraws:
         return self._by_haystack(self._differences, part)
 
     def _by_haystack(self, values: FloatArray, part: _Part) -> FloatArray:
-        found = np.zeros((self.runs, self._clusters, self.samples))
+        sums = np.zeros((self.runs, self._clusters, self.samples))
         for cell in np.flatnonzero(part.inside):
-            found[:, self._cluster[cell], :] += part.weight[cell] / self.samples * values[:, cell, :]
+            sums[:, self._cluster[cell], :] += part.weight[cell] / self.samples * values[:, cell, :]
         used = np.unique(self._cluster[part.inside])
-        return np.asarray(found[:, used, :].reshape(self.runs, -1))
+        return np.asarray(sums[:, used, :].reshape(self.runs, -1))
 
     def mean(self, part: _Part) -> FloatArray:
         return np.asarray(self.means @ part.weight)
@@ -233,15 +233,15 @@ def _parts(grid: Grid) -> list[_Part]:
     groups += [("task", str(task), tasks == task) for task in np.unique(tasks)]
     groups += [("depth", name, band == at) for at, name in enumerate(DEPTH_BANDS) if (band == at).any()]
     several = {scope for scope in ("length", "task", "depth") if sum(g[0] == scope for g in groups) > 1}
-    made = []
+    parts = []
     for scope, name, inside in groups:
         weight = np.zeros(len(tasks))
         mine = np.unique(tasks[inside])
         for task in mine:
             here = inside & (tasks == task)
             weight[here] = 1 / (len(mine) * here.sum())
-        made.append(_Part(scope if scope == "overall" or scope in several else f"only {scope}", name, weight))
-    return made
+        parts.append(_Part(scope if scope == "overall" or scope in several else f"only {scope}", name, weight))
+    return parts
 
 
 def compare_rates(grid: Grid, samples: int, drop: float, noise: Noise, *, runs: int = 1000) -> CompareRates:

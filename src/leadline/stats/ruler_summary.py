@@ -58,8 +58,8 @@ def ruler_average_estimate(data: Observations) -> RulerAverages[Estimate]:
     if len(lengths) == 1:
         return RulerAverages(*[marginals(counted, ("length",))[0].estimate] * 3)
     whole = overall_means(counted)
-    made = [estimate_of(_weighted(groups, w, whole), 0) for w in _weights(len(lengths))]
-    return RulerAverages(*(replace(one, n=int(whole.n[0]), n_clusters=int(whole.n_clusters[0])) for one in made))
+    averages = [estimate_of(_weighted(groups, w, whole), 0) for w in _weights(len(lengths))]
+    return RulerAverages(*(replace(a, n=int(whole.n[0]), n_clusters=int(whole.n_clusters[0])) for a in averages))
 
 
 def _weights(count: int) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -75,12 +75,12 @@ def _weighted(groups: GroupMeans, weights: FloatArray, whole: GroupMeans) -> Gro
         np.bincount(shares.document, weights=column)[document].astype(np.float64)
         for column in (at * shares.amount, at * shares.weight, at**2 * shares.squares)
     )
-    one = DocumentShares(document, np.zeros_like(document), amount, weight, squares)
+    document_shares = DocumentShares(document, np.zeros_like(document), amount, weight, squares)
     return replace(
         whole,
         means=np.array([round(float(weights @ groups.means), 12)]),  # weights add up to nearly 1
         variances=np.array([weights @ groups.covariance @ weights]),
-        shares=one,
+        shares=document_shares,
         row_variances=np.array([weights**2 @ groups.row_variances]),
         degrees=np.maximum(whole.degrees, 1.0),
     )
@@ -155,8 +155,8 @@ def suite_summary(
     def row(name: str, data: Observations) -> SuiteRow:
         if not len(data.counted()):
             return SuiteRow(name, {}, None, None, None)
-        found = {int(m.key[0] or 0): m.estimate for m in marginals(data, ("length",))}
-        scores = {length: estimate for length, estimate in found.items() if estimate.n}
+        estimates = {int(m.key[0] or 0): m.estimate for m in marginals(data, ("length",))}
+        scores = {length: estimate for length, estimate in estimates.items() if estimate.n}
         percent = {length: 100 * estimate.mean for length, estimate in scores.items()}
         averages = ruler_average_estimate(data) if len(scores) == len(lengths) else None
         own = SHARE * percent[min(percent)]
