@@ -69,39 +69,39 @@ def write_rows(records: Iterable[Record], path: Path) -> Path:
     return path
 
 
-def _write_csv(found: Iterable[ExportRow], path: Path) -> None:
+def _write_csv(export_rows: Iterable[ExportRow], path: Path) -> None:
     """Answers are untrusted text, and a spreadsheet runs what looks like a formula: such a text gets a quote in front.
     JSONL and Parquet keep texts exactly."""
-    found = list(found)
+    export_rows = list(export_rows)
     with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, _columns(found), restval="")
+        writer = csv.DictWriter(file, _columns(export_rows), restval="")
         writer.writeheader()
-        writer.writerows({name: _escaped_formula(value) for name, value in values.items()} for values in found)
+        writer.writerows({name: _escaped_formula(value) for name, value in values.items()} for values in export_rows)
 
 
 def _escaped_formula(value: Any) -> Any:
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 
-def _write_jsonl(found: Iterable[ExportRow], path: Path) -> None:
+def _write_jsonl(export_rows: Iterable[ExportRow], path: Path) -> None:
     with path.open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps(values, ensure_ascii=False) + "\n" for values in found)
+        file.writelines(json.dumps(values, ensure_ascii=False) + "\n" for values in export_rows)
 
 
-def _write_parquet(found: Iterable[ExportRow], path: Path) -> None:
+def _write_parquet(export_rows: Iterable[ExportRow], path: Path) -> None:
     try:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
         raise MissingExtra("pyarrow", "frames", where="--data") from None
-    found = list(found)
-    table = pyarrow.table({name: [values.get(name) for values in found] for name in _columns(found)})
+    export_rows = list(export_rows)
+    table = pyarrow.table({name: [values.get(name) for values in export_rows] for name in _columns(export_rows)})
     pyarrow.parquet.write_table(table, path, compression="zstd")
 
 
-def _columns(found: Sequence[ExportRow]) -> list[str]:
+def _columns(export_rows: Sequence[ExportRow]) -> list[str]:
     """The common columns first, then those that only some rows have, by name."""
-    extra = {name for values in found for name in values} - set(COLUMNS)
+    extra = {name for values in export_rows for name in values} - set(COLUMNS)
     return [*COLUMNS, *sorted(extra)]
 
 

@@ -128,14 +128,14 @@ def discounts_of(model: str) -> Discounts | None:
         host = urlsplit(query["base_url"][0]).hostname or "" if "base_url" in query else default
     except ValueError:  # no address: opening the model says so
         return None
-    return next((found for found in _documented().values() if host in found.hosts), None)
+    return next((discounts for discounts in _documented().values() if host in discounts.hosts), None)
 
 
 @cache
 def _documented() -> dict[str, Discounts]:
     path = Path(__file__).with_name("prices.toml")
-    found = parse_toml(read_text(path), str(path))["providers"]
-    return {name: msgspec.convert(values, Discounts) for name, values in found.items()}
+    table = parse_toml(read_text(path), str(path))["providers"]
+    return {name: msgspec.convert(values, Discounts) for name, values in table.items()}
 
 
 def _key_of(book: Mapping[str, object], model: str, path: Path) -> str:
@@ -143,8 +143,8 @@ def _key_of(book: Mapping[str, object], model: str, path: Path) -> str:
     (`house/name`)."""
     by_name = {key.lower(): key for key in book}
     name = model.partition(":")[2] or model
-    if found := by_name.get(model.lower()) or by_name.get(name.lower()):
-        return found
+    if key := by_name.get(model.lower()) or by_name.get(name.lower()):
+        return key
     last = name.lower().rpartition("/")[2]
     ending = [key for key in book if key.lower().rpartition("/")[2] == last]
     if len(ending) == 1 or (ending and all(book[key] == book[ending[0]] for key in ending)):
@@ -191,19 +191,19 @@ def _own_entry(name: str, entry: Any, about: Mapping[str, str], where: str) -> d
     steps, tiers, least = entry.pop("above", []), entry.pop("tiers", {}), entry.pop("least", 0)
     if not isinstance(steps, list) or not isinstance(tiers, dict) or type(least) is not int:
         raise SourceError("above is a list, tiers is a table, least is a number of tokens", where=where, fix=FIX)
-    rates, above = _rates(entry, where), tuple(sorted((_step(one, where) for one in steps), key=lambda s: s[0]))
-    made = Tariff(name, rates, above, least=least, **about)
-    found = {STANDARD: made}
+    rates, above = _rates(entry, where), tuple(sorted((_step(step, where) for step in steps), key=lambda s: s[0]))
+    standard = Tariff(name, rates, above, least=least, **about)
+    tariffs = {STANDARD: standard}
     for tier, values in tiers.items():
         if isinstance(values, dict) and set(values) == {"factor"} and _is_price(values["factor"]):
             factor = float(values["factor"])
-            other = [(tokens, one.scaled(factor)) for tokens, one in above]
-            found[tier] = msgspec.structs.replace(made, rates=rates.scaled(factor), above=tuple(other), tier=tier)
+            other = [(tokens, step_rates.scaled(factor)) for tokens, step_rates in above]
+            tariffs[tier] = msgspec.structs.replace(standard, rates=rates.scaled(factor), above=tuple(other), tier=tier)
         else:
-            found[tier] = msgspec.structs.replace(
-                made, rates=_rates(values, f"{where}.tiers.{tier}"), above=(), tier=tier
+            tariffs[tier] = msgspec.structs.replace(
+                standard, rates=_rates(values, f"{where}.tiers.{tier}"), above=(), tier=tier
             )
-    return found
+    return tariffs
 
 
 def _step(values: Any, where: str) -> tuple[int, Rates]:
@@ -246,22 +246,22 @@ _ABOVE = re.compile(r"input_cost_per_token_above_(\d+)k_tokens")
 def _litellm(table: Mapping[str, Any], path: Path) -> dict[str, dict[str, Tariff]]:
     """Entries without prices of tokens (images, speech) are left out. The date is that of the file."""
     day = datetime.fromtimestamp(path.stat().st_mtime, UTC).strftime("%Y-%m-%d")
-    found = {}
+    tariffs = {}
     for name, entry in table.items():
         if isinstance(entry, dict) and (rates := _litellm_rates(entry)) is not None:
             marks = sorted(int(match[1]) * 1000 for key in entry if (match := _ABOVE.fullmatch(key)))
             steps = [(tokens, _litellm_rates(entry, f"_above_{tokens // 1000}k_tokens", rates)) for tokens in marks]
-            above = tuple((tokens, one) for tokens, one in steps if one is not None)
-            made = Tariff(name, rates, above, date=day, source=f"LiteLLM's table, {path.name}")
+            above = tuple((tokens, step_rates) for tokens, step_rates in steps if step_rates is not None)
+            standard = Tariff(name, rates, above, date=day, source=f"LiteLLM's table, {path.name}")
             others = {tier: _litellm_rates(entry, suffix, rates) for tier, suffix in _TIERS.items()}
-            found[name] = {STANDARD: made} | {
-                tier: msgspec.structs.replace(made, rates=one, above=(), tier=tier)
-                for tier, one in others.items()
-                if one is not None
+            tariffs[name] = {STANDARD: standard} | {
+                tier: msgspec.structs.replace(standard, rates=tier_rates, above=(), tier=tier)
+                for tier, tier_rates in others.items()
+                if tier_rates is not None
             }
-    if not found:
+    if not tariffs:
         raise SourceError("no entry has prices of tokens (input_cost_per_token)", where=str(path), fix=FIX)
-    return found
+    return tariffs
 
 
 def _litellm_rates(entry: Mapping[str, Any], suffix: str = "", base: Rates | None = None) -> Rates | None:

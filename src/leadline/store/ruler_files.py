@@ -83,20 +83,20 @@ def new_tokens(name: str) -> int:
 
 def find_predictions(paths: Sequence[Path]) -> list[RulerFile]:
     """Prediction files as given, and all of a folder's `pred/`."""
-    found: list[RulerFile] = []
+    predictions: list[RulerFile] = []
     for path in paths:
         files = sorted(path.rglob("*.jsonl")) if path.is_dir() else [path]
         if path.is_dir() and any(f.parent.name == "pred" for f in files):
             files = [f for f in files if f.parent.name == "pred"]
         if not files:
             raise SourceError("there are no .jsonl files here", where=str(path), fix="give RULER's pred folder")
-        found.extend(RulerFile(f, _CHUNK.sub("", f.stem), length_in(f.parent)) for f in files)
-    return found
+        predictions.extend(RulerFile(f, _CHUNK.sub("", f.stem), length_in(f.parent)) for f in files)
+    return predictions
 
 
 def find_prompts(paths: Sequence[Path]) -> list[RulerFile]:
     """Prompt files as given, and every TASK/validation.jsonl of a folder."""
-    found = []
+    prompts = []
     for path in paths:
         files = sorted(path.rglob("validation*.jsonl")) if path.is_dir() else [path]
         if not files:
@@ -105,8 +105,8 @@ def find_prompts(paths: Sequence[Path]) -> list[RulerFile]:
             )
         for file in files:
             own = file.stem if not file.stem.startswith("validation") else file.absolute().parent.name
-            found.append(RulerFile(file, own, length_in(file.absolute().parent)))
-    return found
+            prompts.append(RulerFile(file, own, length_in(file.absolute().parent)))
+    return prompts
 
 
 def length_in(folder: Path) -> int | None:
@@ -115,8 +115,8 @@ def length_in(folder: Path) -> int | None:
 
 
 def decode_sample(line: bytes, where: str) -> Sample:
-    found: Sample = _decode(line, Sample, where, "a line of RULER's validation.jsonl has input and outputs")
-    return found
+    sample: Sample = _decode(line, Sample, where, "a line of RULER's validation.jsonl has input and outputs")
+    return sample
 
 
 def read_predictions(path: Path) -> Iterator[Prediction]:
@@ -167,5 +167,5 @@ def encode_sample(sample: Sample) -> bytes:
 def split_question(text: str) -> tuple[str, str]:
     """A prompt in two parts: everything up to its last line, and the last line, which is RULER's question."""
     body = text.rstrip()
-    place = body.rfind("\n") + 1
-    return text[:place], text[place:]
+    start = body.rfind("\n") + 1
+    return text[:start], text[start:]

@@ -212,22 +212,22 @@ class RunWriter:
 
     def _read_done(self) -> tuple[frozenset[str], frozenset[str]]:
         """The keys that have an answer and those that have only a failure; an incomplete last line is cut off."""
-        found: dict[str, bool] = {}
+        is_answered: dict[str, bool] = {}
         end = 0
         self.unreadable: list[UnreadableLine] = []
         """Lines that are not records; their cells are asked again."""
         with _opened(self.folder) as file:
             for start, line, record in _lines(file, self.unreadable):
                 if record is not None:
-                    found[record.cell.key] = record.is_final
+                    is_answered[record.cell.key] = record.is_final
                 if record is not None or line.endswith(b"\n"):
                     end = start + len(line)
-        self.recorded = set(found)
+        self.recorded = set(is_answered)
         """The keys that have a record, updated by `append`."""
         self.torn_bytes = self._records.cut(end)
         """Bytes of an incomplete last line that were cut off."""
-        done = frozenset(k for k, answered in found.items() if answered)
-        return done, frozenset(found) - done
+        done = frozenset(k for k, answered in is_answered.items() if answered)
+        return done, frozenset(is_answered) - done
 
     def append(self, record: Record) -> None:
         """When this returns, the record survives the death of this process. Raises UnreadableRecord, and writes

@@ -131,5 +131,5 @@ def scores_of(submission: Submission, metric: str = "") -> dict[str, float]:
         raise UsageError(
             f"the submission has no metric {name!r}", where="metric", fix=f"it has {', '.join(sorted(known))}"
         )
-    found = {entry.name: entry.scores[name] for entry in submission.entries if name in entry.scores}
-    return {model: one.value if one.better == "higher" else -one.value for model, one in found.items()}
+    scores = {entry.name: entry.scores[name] for entry in submission.entries if name in entry.scores}
+    return {model: score.value if score.better == "higher" else -score.value for model, score in scores.items()}
