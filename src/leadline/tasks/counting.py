@@ -188,8 +188,8 @@ class ZipfText:
     def _laid(self, pieces: Indices, times: Indices, further: Indices, segment: int, again: int) -> Indices:
         """A shuffled segment. The filling is inserted last, so that one word more or less does not move the others."""
         draw = bulk_rng(self.seed, "order", segment, again)
-        asked = slice(1, self.top + 1)
-        special = np.repeat(pieces[asked], times[asked])
+        ranks = slice(1, self.top + 1)
+        special = np.repeat(pieces[ranks], times[ranks])
         noise = np.repeat(pieces[:1], times[0])
         others = np.repeat(pieces[self.top + 1 :], times[self.top + 1 :])
         if self.depth is None:
@@ -455,10 +455,10 @@ def most_frequent(text: str, count: int) -> tuple[str, ...]:
     # Splitting bytes takes half the time of splitting text.
     counts = Counter(text.encode().translate(None, _NO_LETTERS).split())
     least = sorted(counts.values())[-count:][0]
-    found = tuple(word.decode() for word, times in counts.items() if times >= least)
-    if len(found) != count:
-        raise ValueError(f"{len(found)} words occur at least {least} times, not {count}")
-    return found
+    words = tuple(word.decode() for word, times in counts.items() if times >= least)
+    if len(words) != count:
+        raise ValueError(f"{len(words)} words occur at least {least} times, not {count}")
+    return words
 
 
 class Counting(WordedTask):

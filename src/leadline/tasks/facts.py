@@ -63,7 +63,7 @@ class FactTask(Task):
         head = "Read the text, and answer the question after it.\n\n"
         return Draft(cluster.name, cluster.name, head, filler, tuple(facts), tuple(questions.values()))
 
-    def _draw(self, cell: Cell, seed: int, asked: Collection[str]) -> tuple[str, str, str]:
+    def _draw(self, cell: Cell, seed: int, taken_questions: Collection[str]) -> tuple[str, str, str]:
         """A fact of this split whose question no other fact of the document has."""
         draw = rng(seed, cell.task, cell.length, cell.depth, cell.sample)
         for _ in range(DRAWS):
@@ -75,7 +75,7 @@ class FactTask(Task):
                     where=cell.task,
                     fix="return (sentence, question, answer) with the answer word for word in the sentence",
                 )
-            if question not in asked and split_of(value) == self.split:
+            if question not in taken_questions and split_of(value) == self.split:
                 return sentence, question, value
         raise UsageError(
             f"{DRAWS} draws gave no new question whose answer is of the split {self.split}",

@@ -66,10 +66,10 @@ class NeedleLines:
         sizes = counts[lines].sum(axis=1)
         used, segments = 0, []
         for room, _ in segment_sizes:
-            found = fill_lines(sizes[used:], room, None, spare=SPARE)
-            if found is None:
+            filled = fill_lines(sizes[used:], room, None, spare=SPARE)
+            if filled is None:
                 return None
-            whole, chosen, _ = found
+            whole, chosen, _ = filled
             end = used + whole
             segments.append(np.concatenate([lines[used:end], lines[end:][chosen]]).reshape(-1))
             used = end + SPARE
@@ -118,13 +118,13 @@ class _Parts:
         """The pieces that a key or value is made of, or None when the bank cannot make it."""
         first, *others = text.split("-")
         lead = self.leads[columns == self.value_columns]
-        found = [self.places.get(part) for part in (f"{lead}{first}", *(f"-{other}" for other in others))]
+        indices = [self.places.get(part) for part in (f"{lead}{first}", *(f"-{other}" for other in others))]
         ranges = self.ranges[columns]
-        if len(found) != len(ranges):
+        if len(indices) != len(ranges):
             return None
-        if any(i is None or not low <= i < high for i, (low, high) in zip(found, ranges, strict=True)):
+        if any(i is None or not low <= i < high for i, (low, high) in zip(indices, ranges, strict=True)):
             return None
-        return [i for i in found if i is not None]
+        return [i for i in indices if i is not None]
 
     @property
     def per_line(self) -> int:
@@ -139,10 +139,10 @@ class _Parts:
 
 @cache
 def _parts(key_kind: ValueKind, value_kind: ValueKind, wording: str, split: Split) -> _Parts:
-    found = _WORDING.fullmatch(wording)
-    if found is None:
+    match = _WORDING.fullmatch(wording)
+    if match is None:
         raise ValueError(f"{wording!r} has no {{key}} before a {{value}}")
-    before, key_lead, between, value_lead, after = found.groups()
+    before, key_lead, between, value_lead, after = match.groups()
     key, value = _value_parts(key_kind, key_lead, split), _value_parts(value_kind, value_lead, split)
     opening = [[before]] if before else []
     pieces: list[str] = []
@@ -183,8 +183,8 @@ def _value_parts(kind: ValueKind, lead: str, split: Split) -> list[list[str]]:
 def _groups(draw: random.Random, digits: int, first: str) -> list[str]:
     """Distinct hexadecimal groups; a version-4 UUID fixes the first digit of two of them."""
     few = POOL // 16 if digits == 4 else POOL // 4
-    found: dict[str, None] = {}
-    while len(found) < few:
+    groups: dict[str, None] = {}
+    while len(groups) < few:
         group = f"{draw.getrandbits(4 * digits):0{digits}x}"
-        found.setdefault(draw.choice(first) + group[1:] if first else group)
-    return list(found)
+        groups.setdefault(draw.choice(first) + group[1:] if first else group)
+    return list(groups)

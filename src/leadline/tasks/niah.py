@@ -132,8 +132,8 @@ class NeedleTask(WordedTask):
 class Key:
     """A key as the needle says it and as the question does."""
 
-    said: str
-    asked: str = ""
+    in_needle: str
+    in_question: str = ""
     """What the question calls it; empty if it names the key itself."""
 
 
@@ -144,13 +144,13 @@ class KeyAndValues:
     key: str
     values: tuple[str, ...]
     wording: int
-    asked: str = ""
+    in_question: str = ""
     replaced: tuple[str, ...] = ()
     """Values of an earlier mention, which the values replace."""
 
     @property
     def name(self) -> str:
-        return self.asked or self.key
+        return self.in_question or self.key
 
 
 class KeyedNeedles(NeedleTask, RetrievalTask):
@@ -252,14 +252,16 @@ class KeyedNeedles(NeedleTask, RetrievalTask):
     def draw_needle(self, draw: random.Random, taken: set[str], key: str = "") -> KeyAndValues:
         named = Key(key) if key else self.draw_key(draw, taken)
         values = tuple(draw_new_value(self.value_kind, draw, taken, self.split) for _ in range(self.values))
-        return KeyAndValues(named.said, values, 0 if self.is_list else draw.randrange(len(WORDINGS)), named.asked)
+        return KeyAndValues(
+            named.in_needle, values, 0 if self.is_list else draw.randrange(len(WORDINGS)), named.in_question
+        )
 
     def draw_needles(self, keys: int, draw: random.Random, taken: set[str]) -> list[KeyAndValues]:
         """The needles of one cell, those asked for first."""
         return [self.draw_needle(draw, taken) for _ in range(keys)]
 
     def shown_mistakes(
-        self, asked: Sequence[KeyAndValues], others: Sequence[KeyAndValues]
+        self, queried: Sequence[KeyAndValues], others: Sequence[KeyAndValues]
     ) -> Mapping[str, tuple[str, ...]]:
         """Wrong answers that show what went wrong, by what they show."""
         return {}
@@ -299,8 +301,8 @@ class KeyedNeedles(NeedleTask, RetrievalTask):
 
     def _lines(self, cells: Sequence[Cell], seed: int, taken: set[str]) -> Filler:
         drawn = seed_of(seed, "haystack", *self.cluster(cells).coordinates)
-        line = filled_in(self.texts("needle")[0], ("key", "value"), **self.kinds)
-        return NeedleLines(self.key_kind, self.value_kind, line, drawn, frozenset(taken), self.split)
+        needle_text = filled_in(self.texts("needle")[0], ("key", "value"), **self.kinds)
+        return NeedleLines(self.key_kind, self.value_kind, needle_text, drawn, frozenset(taken), self.split)
 
     def _guards(self, cells: Sequence[Cell], seed: int, taken: set[str]) -> tuple[list[Fact], list[Fact], list[str]]:
         """Needles at both ends that nothing asks for, and their values; none where no distractor is wanted."""
@@ -326,15 +328,15 @@ class KeyedNeedles(NeedleTask, RetrievalTask):
         distractors are on both sides of it."""
         draw = rng(seed, "needle", *cell.coordinates)
         needles = self.draw_needles(keys, draw, taken)
-        asked, others = needles[: self.queries], needles[self.queries :]
+        queried, others = needles[: self.queries], needles[self.queries :]
         before = balanced_rank(cell, seed, len(others) + 1) if alone and cell.depth is not None else None
         facts, needed = self._facts(cell, needles, draw, before)
         values = tuple(v for n in needles for v in (*n.values, *n.replaced))
         absent_key = ""
         if self.is_absent(cell, seed):
             absent_key = self.draw_needle(rng(seed, "absent key", *cell.coordinates), taken).name
-        mistakes = self.shown_mistakes(asked, others)
-        return _CellNeedles(self, cell, facts, tuple(asked), values, draw, needed, mistakes, absent_key)
+        mistakes = self.shown_mistakes(queried, others)
+        return _CellNeedles(self, cell, facts, tuple(queried), values, draw, needed, mistakes, absent_key)
 
     def _facts(
         self, cell: Cell, needles: Sequence[KeyAndValues], draw: random.Random, before: int | None
@@ -397,8 +399,8 @@ class Needle(TranslatedTask, KeyedNeedles):
         }  # fmt: skip
         clashing = next((name for name, differs in english.items() if differs), "")
         if self.language and clashing:
-            given = f"{clashing}={getattr(self, clashing)}"
-            raise ValueError(f"{given} is in English only: leave it out, or leave out language={self.language}")
+            option = f"{clashing}={getattr(self, clashing)}"
+            raise ValueError(f"{option} is in English only: leave it out, or leave out language={self.language}")
         return self
 
     def parts(self) -> Mapping[str, PromptPart]:
@@ -427,7 +429,7 @@ class _CellNeedles:
     task: KeyedNeedles
     cell: Cell
     facts: tuple[Fact, ...]
-    asked: tuple[KeyAndValues, ...]
+    queried: tuple[KeyAndValues, ...]
     values: tuple[str, ...]
     draw: random.Random
     needed: tuple[str, ...]
@@ -439,8 +441,8 @@ class _CellNeedles:
     def ask(self, every_value: Sequence[str]) -> DraftQuestion:
         """The question, with every other planted value as a distractor."""
         task = self.task
-        targets = tuple(v for n in self.asked for v in n.values)
-        asked_for = [self.absent_key] if self.absent_key else [n.name for n in self.asked]
+        targets = tuple(v for n in self.queried for v in n.values)
+        asked_for = [self.absent_key] if self.absent_key else [n.name for n in self.queried]
         names = listed(asked_for)
         keys = {"key": names, "serial": serial(asked_for), **task.kinds}
         question = task.one_of("question", self.draw.randrange(len(QUESTIONS)), names).format(**keys)
@@ -466,4 +468,4 @@ class _CellNeedles:
         defaults = self.task.parts()["needle"].default if own else ()
         if own and len(own) == 1 and own[0] in defaults:
             return str(defaults.index(own[0]))
-        return "own" if own else str(self.asked[0].wording)
+        return "own" if own else str(self.queried[0].wording)

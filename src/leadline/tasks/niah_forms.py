@@ -147,8 +147,8 @@ def paraphrases() -> dict[str, tuple[tuple[str, str], ...]]:
         if line.startswith("== "):
             section = line[3:]
             continue
-        said, asked = line.split(" | ")
-        sections.setdefault(section, []).append((said, asked))
+        said, question = line.split(" | ")
+        sections.setdefault(section, []).append((said, question))
     return {name: tuple(pairs) for name, pairs in sections.items()}
 
 
@@ -282,8 +282,8 @@ def content_words(text: str) -> frozenset[str]:
 
 def lexical_overlap(question: str, needle: str) -> float:
     """The share of the question's content words that the needle has too."""
-    asked = content_words(question)
-    return len(asked & content_words(needle)) / len(asked) if asked else 0.0
+    question_words = content_words(question)
+    return len(question_words & content_words(needle)) / len(question_words) if question_words else 0.0
 
 
 # --- the task ---
@@ -400,28 +400,28 @@ class NeedleForms(KeyedNeedles):
     def draw_needles(self, keys: int, draw: random.Random, taken: set[str]) -> list[KeyAndValues]:
         if not self.hard:
             return super().draw_needles(keys, draw, taken)
-        asked = [self.draw_needle(draw, taken) for _ in range(self.queries)]
+        queried = [self.draw_needle(draw, taken) for _ in range(self.queries)]
         more = range(keys - self.queries)
         if self.hard == "near_miss":
-            names = [near_miss(asked[n % len(asked)].key, self.key_kind, draw, taken, self.split) for n in more]
-            return [*asked, *(self.draw_needle(draw, taken, name) for name in names)]
+            names = [near_miss(queried[n % len(queried)].key, self.key_kind, draw, taken, self.split) for n in more]
+            return [*queried, *(self.draw_needle(draw, taken, name) for name in names)]
         if self.hard == "qualifier":
             qualifiers = draw.sample(QUALIFIERS, keys)
-            qualified = [replace(n, key=f"{n.key} at {q}") for n, q in zip(asked, qualifiers, strict=False)]
-            names = [f"{asked[n % len(asked)].key} at {q}" for n, q in enumerate(qualifiers[len(asked) :])]
+            qualified = [replace(n, key=f"{n.key} at {q}") for n, q in zip(queried, qualifiers, strict=False)]
+            names = [f"{queried[n % len(queried)].key} at {q}" for n, q in enumerate(qualifiers[len(queried) :])]
             return [*qualified, *(self.draw_needle(draw, taken, name) for name in names)]
-        needles = [*asked, *(self.draw_needle(draw, taken) for _ in more)]
+        needles = [*queried, *(self.draw_needle(draw, taken) for _ in more)]
         return [replace(n, replaced=tuple(self._other_value(draw, taken) for _ in n.values)) for n in needles]
 
     def _other_value(self, draw: random.Random, taken: set[str]) -> str:
         return draw_new_value(self.value_kind, draw, taken, self.split)
 
     def shown_mistakes(
-        self, asked: Sequence[KeyAndValues], others: Sequence[KeyAndValues]
+        self, queried: Sequence[KeyAndValues], others: Sequence[KeyAndValues]
     ) -> Mapping[str, tuple[str, ...]]:
         if self.pieces > 1:
-            pieces = (split_value(v, self.value_kind, self.pieces) for n in asked for v in n.values)
+            pieces = (split_value(v, self.value_kind, self.pieces) for n in queried for v in n.values)
             return {HALF: tuple(piece for value_pieces in pieces for piece in value_pieces)}
         if self.hard == "contradiction":
-            return {MISTAKES[self.hard]: tuple(v for n in asked for v in n.replaced)}
+            return {MISTAKES[self.hard]: tuple(v for n in queried for v in n.replaced)}
         return {MISTAKES[self.hard]: tuple(v for n in others for v in n.values)} if self.hard else {}

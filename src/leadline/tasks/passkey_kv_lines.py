@@ -135,15 +135,15 @@ class LineRetrieval(RetrievalTask):
         before, after = guard_places(cells, seed, tokens=len(lines[0].fact.text) // 2)
         draw = rng(seed, "guards", "lines", *cells[0].coordinates)
         first, last = (
-            [self._guard(f"{cells[0].key}#{end}{n}", *place, draw, taken) for n, place in enumerate(places)]
+            [self._guard(f"{cells[0].key}#{end}{n}", *guard, draw, taken) for n, guard in enumerate(places)]
             for end, places in (("before", before), ("after", after))
         )
         cluster = self.cluster(cells)
         drawn = seed_of(seed, "lines", *cluster.coordinates)
-        line = filled_in(self.texts("line")[0], ("key", "value"))
+        needle_text = filled_in(self.texts("line")[0], ("key", "value"))
         return self.new_draft(
             cells,
-            filler=NeedleLines(self.key_kind, self.value_kind, line, drawn, frozenset(taken), self.split),
+            filler=NeedleLines(self.key_kind, self.value_kind, needle_text, drawn, frozenset(taken), self.split),
             facts=(line.fact for line in (*first, *lines, *last)),
             questions=(self._ask(cell, line, (*lines, *first, *last)) for cell, line in zip(cells, lines, strict=True)),
         )

@@ -55,10 +55,10 @@ def balanced_rank(cell: Cell, seed: int, ranks: int) -> int:
     return (first + cell.sample) % ranks
 
 
-def depths_on_both_sides(asked: Sequence[float], before: int, count: int, draw: random.Random) -> list[float]:
+def depths_on_both_sides(queried: Sequence[float], before: int, count: int, draw: random.Random) -> list[float]:
     """Depths of `count` distractors: the first `before` of them before everything that is asked for, the others after
     it. At an end of the document they share its depth, and the order of the facts decides."""
-    low, high = min(asked), max(asked)
+    low, high = min(queried), max(queried)
     return [low * draw.random() if number < before else high + (1 - high) * draw.random() for number in range(count)]
 
 
@@ -115,7 +115,7 @@ def mix_between_guards(
     special: Indices,
     others: Indices,
     noise: Indices,
-    asked: int,
+    special_kinds: int,
     depth: float,
     spread: float,
     draw: np.random.Generator,
@@ -125,7 +125,7 @@ def mix_between_guards(
     kinds, times = np.unique(others, return_counts=True)
     ends = []
     for _ in range(2):
-        guards = draw.permutation(np.flatnonzero(times))[: int(draw.integers(asked, 2 * asked + 1))]
+        guards = draw.permutation(np.flatnonzero(times))[: int(draw.integers(special_kinds, 2 * special_kinds + 1))]
         times[guards] -= 1
         ends.append(kinds[guards])
     between = mix_around_depth(special, np.concatenate([noise, np.repeat(kinds, times)]), depth, spread, draw)
@@ -175,8 +175,8 @@ def pick_sizes(sizes: Indices, count: int, total: int) -> Indices | None:
     the sizes have no gaps. Of equal sizes the first position is taken.
     """
     places: dict[int, list[int]] = defaultdict(list)
-    for place in range(len(sizes) - 1, -1, -1):
-        places[int(sizes[place])].append(place)
+    for index in range(len(sizes) - 1, -1, -1):
+        places[int(sizes[index])].append(index)
     chosen: list[int] = []
     while len(chosen) < count:
         size = _next(places, count - len(chosen), total)

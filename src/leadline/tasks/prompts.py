@@ -91,13 +91,13 @@ class PromptFile:
     @cached_property
     def starts(self) -> tuple[int, ...]:
         """Byte offset of each line that is not blank."""
-        found, place = [], 0
+        starts, offset = [], 0
         with self.path.open("rb") as file:
             for line in file:
                 if line.strip():
-                    found.append(place)
-                place += len(line)
-        return tuple(found)
+                    starts.append(offset)
+                offset += len(line)
+        return tuple(starts)
 
     def sample(self, number: int) -> Sample:
         if number >= len(self.starts):
@@ -133,20 +133,20 @@ def prompts_spec(paths: Sequence[Path]) -> PromptSet:
     """Tasks, lengths and samples of files of prompts. Every task must have every length."""
     tasks: dict[str, dict[int, str]] = {}
     counts: dict[str, int] = {}
-    for found in find_prompts(paths):
-        file = open_prompts(Path(os.path.realpath(found.path)))
+    for entry in find_prompts(paths):
+        file = open_prompts(Path(os.path.realpath(entry.path)))
         if not file.starts:
-            raise SourceError("the file holds no prompts", where=str(found.path), fix=_FIX)
-        length = found.length or max(file.sample(n).length for n in range(len(file.starts)))
-        if length < 1 or length in tasks.setdefault(found.task, {}):
+            raise SourceError("the file holds no prompts", where=str(entry.path), fix=_FIX)
+        length = entry.length or max(file.sample(n).length for n in range(len(file.starts)))
+        if length < 1 or length in tasks.setdefault(entry.task, {}):
             raise UsageError(
-                f"the length of this file of {found.task} is unknown" if length < 1
-                else f"two files hold {found.task} at {length:,}",
-                where=str(found.path),
+                f"the length of this file of {entry.task} is unknown" if length < 1
+                else f"two files hold {entry.task} at {length:,}",
+                where=str(entry.path),
                 fix="keep RULER's folders: LENGTH/data/TASK/validation.jsonl",
             )  # fmt: skip
-        tasks[found.task][length] = str(file.path)
-        counts[str(found.path)] = len(file.starts)
+        tasks[entry.task][length] = str(file.path)
+        counts[str(entry.path)] = len(file.starts)
     lengths = sorted({length for files in tasks.values() for length in files})
     for task, files in tasks.items():
         if missing := [length for length in lengths if length not in files]:

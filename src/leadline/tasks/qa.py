@@ -66,7 +66,7 @@ class DocumentQuestions(WordedTask):
 
     @abstractmethod
     def question(
-        self, cell: Cell, asked: FileQuestion, facts: Sequence[Fact], others: tuple[str, ...]
+        self, cell: Cell, file_question: FileQuestion, facts: Sequence[Fact], others: tuple[str, ...]
     ) -> DraftQuestion:
         """A question as it is put; `others` are answers to other questions about the prompt."""
 
@@ -108,10 +108,10 @@ class DocumentQuestions(WordedTask):
             fitting = order[corpus.sizes[order] <= most]
             first = cell.sample + seed_of("questions", cell.length, cell.depth) % 1_000_003
             candidates = (corpus.questions[fitting[(first + n) % len(fitting)]] for n in range(len(fitting)))
-            found = next((q for q in candidates if not any(_clash(q, other) for other in chosen)), None)
-            if found is None:
+            question = next((q for q in candidates if not any(_clash(q, other) for other in chosen)), None)
+            if question is None:
                 raise _too_short(corpus, cell, together, share)
-            chosen.append(found)
+            chosen.append(question)
         return chosen
 
     def _facts(self, corpus: QuestionCorpus, cell: Cell, question: FileQuestion, seed: int) -> list[Fact]:
@@ -168,9 +168,11 @@ class Questions(RetrievalTask, DocumentQuestions):
         return open_corpus(path, form=form, split=self.split, most=self.questions)
 
     def question(
-        self, cell: Cell, asked: FileQuestion, facts: Sequence[Fact], others: tuple[str, ...]
+        self, cell: Cell, file_question: FileQuestion, facts: Sequence[Fact], others: tuple[str, ...]
     ) -> DraftQuestion:
-        return ask(self, cell, asked.text, asked.answers, facts, allowance=self.answer_tokens, others=others)
+        return ask(
+            self, cell, file_question.text, file_question.answers, facts, allowance=self.answer_tokens, others=others
+        )
 
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
         corpus = self._corpus(f"{cells[0].task_family}.data")  # tasks of one suite have data of their own

@@ -201,8 +201,8 @@ def world(split: Split, size: int, form: str = DOCUMENT) -> World:
         while len(drawn) < count:
             drawn.setdefault(draw_name(kind, split, draw))
         entities[kind] = tuple(drawn)
-    made = World(split, entities, (), form)
-    documents = tuple(made.document(kind, subject, draw) for kind in KINDS for subject in entities[kind])
+    bare = World(split, entities, (), form)
+    documents = tuple(bare.document(kind, subject, draw) for kind in KINDS for subject in entities[kind])
     return World(split, entities, documents, form)
 
 
@@ -315,8 +315,8 @@ class Fiction(RetrievalTask):
         draw.shuffle(documents)
         depths = fact_depths(cell, self.spread, len(documents), draw)
         gold = tuple(
-            Fact(f"{cell.key}#{number}", text, place, cell.length)
-            for number, (text, place) in enumerate(zip(documents, depths, strict=True))
+            Fact(f"{cell.key}#{number}", text, depth, cell.length)
+            for number, (text, depth) in enumerate(zip(documents, depths, strict=True))
         )
         others, values = self._namesakes(path[0], names[0], cell, around, draw, taken)
         other = self._nobody(path[0], names[0], cell, around, seed, taken) if self.is_absent(cell, seed) else ""
@@ -361,9 +361,9 @@ class _Story:
             spoken = relation.phrase.format(x=spoken)
         text = self.path[-1].question.format(x=spoken)
         others = (*self.namesake_values, *answers)
-        asked = ask(task, self.cell, text, (self.answer,), self.gold, allowance=task.answer_tokens, others=others)
-        labels = {**asked.labels, "relation": ".".join((self.path[0].of, *(r.name for r in self.path)))}
-        return msgspec.structs.replace(asked, labels=labels, absent=bool(self.nobody) or None)
+        question = ask(task, self.cell, text, (self.answer,), self.gold, allowance=task.answer_tokens, others=others)
+        labels = {**question.labels, "relation": ".".join((self.path[0].of, *(r.name for r in self.path)))}
+        return msgspec.structs.replace(question, labels=labels, absent=bool(self.nobody) or None)
 
 
 def draw_path(hops: int, draw: random.Random) -> list[Relation]:

@@ -233,9 +233,9 @@ class NumberedPile:
                 return [self._written(order[:count], counts, room)]
             left -= int(counts[golds + count])
             for low, high in cuts[first:] + cuts[:first]:
-                found = np.flatnonzero(np.cumsum(counts[low:high]) == left)
-                if len(found):
-                    words = np.arange(low, low + int(found[0]) + 1)
+                ends = np.flatnonzero(np.cumsum(counts[low:high]) == left)
+                if len(ends):
+                    words = np.arange(low, low + int(ends[0]) + 1)
                     return [np.concatenate([self._written(order[:count], counts, room), [golds + count], words])]
         return None
 
@@ -341,13 +341,13 @@ class QuestionCorpus:
 @cache
 def open_corpus(path: Path, *, form: str, split: Split, most: int) -> QuestionCorpus:
     """The documents and questions of a file in one split, with at most `most` questions drawn from it (0: all)."""
-    asked = _of_split(list(read_questions(path)), split)
-    if most and len(asked) > most:
-        asked = rng("questions", path.name).sample(asked, most)
-    everything = dict.fromkeys(d for question in asked for d in (*question.gold, *question.related))
+    questions = _of_split(list(read_questions(path)), split)
+    if most and len(questions) > most:
+        questions = rng("questions", path.name).sample(questions, most)
+    everything = dict.fromkeys(d for question in questions for d in (*question.gold, *question.related))
     numbers = {document: number for number, document in enumerate(everything)}
     bodies = [" ".join(document.text.split()) for document in numbers]
-    kept = tuple(_keep(asked, numbers, bodies))
+    kept = tuple(_keep(questions, numbers, bodies))
     if not kept:
         raise SourceError(
             f"no question of {path.name} can be used: an answer must occur in its own document and in few others",
@@ -366,24 +366,24 @@ def split_number(form: str) -> tuple[str, str]:
     """The text of a document in two parts: up to its title or text, if that has its number, and the rest."""
     if "{number}" not in form:
         return "", form
-    place = min(form.index(name) for name in ("{title}", "{text}") if name in form)
-    if form.rindex("{number}") > place or not form[:place].endswith("\n"):
+    start = min(form.index(name) for name in ("{title}", "{text}") if name in form)
+    if form.rindex("{number}") > start or not form[:start].endswith("\n"):
         raise UsageError(
             "a number must stand on a line of its own before the document", where="document",
             fix="write Document {number}:\\n{text}",
         )  # fmt: skip
-    return form[:place], form[place:]
+    return form[:start], form[start:]
 
 
 # --- selection of questions ---------------------------------------------------------------------
 
 
-def _of_split(asked: list[RawQuestion], split: Split) -> list[RawQuestion]:
+def _of_split(questions: list[RawQuestion], split: Split) -> list[RawQuestion]:
     """Questions whose own documents are all in this split, with the related documents of this split."""
     split_of_text = cache(split_of)  # most documents belong to many questions
     related: dict[int, tuple[FileDocument, ...]] = {}  # an article's paragraphs are one tuple for all its questions
     kept = []
-    for question in asked:
+    for question in questions:
         if not question.gold or any(split_of_text(d.text) != split for d in question.gold):
             continue
         if id(question.related) not in related:
@@ -393,14 +393,14 @@ def _of_split(asked: list[RawQuestion], split: Split) -> list[RawQuestion]:
 
 
 def _keep(
-    asked: Iterable[RawQuestion], numbers: Mapping[FileDocument, int], bodies: Sequence[str]
+    questions: Iterable[RawQuestion], numbers: Mapping[FileDocument, int], bodies: Sequence[str]
 ) -> Iterator[FileQuestion]:
     """Questions that their own documents answer and few others could; each text once."""
     index = _WordIndex(bodies)
     most = max(COMMON_AT_LEAST, int(COMMON_SHARE * len(bodies)))
     related: dict[int, tuple[int, ...]] = {}
     seen: set[str] = set()
-    for question in asked:
+    for question in questions:
         text = " ".join(question.text.split())
         answers = tuple(dict.fromkeys(" ".join(a.split()) for a in question.answers))
         if text in seen or any(_says_little(a) or _phrase(a) in _phrase(text) for a in answers):
@@ -437,19 +437,19 @@ class _WordIndex:
     def holders(self, answers: Sequence[str], gold: tuple[int, ...], most: int) -> frozenset[int] | None:
         """The documents beyond `gold` that contain an answer; None if they are more than `most`, or if an answer occurs
         in no document of `gold`."""
-        found: set[int] = set()
+        holding: set[int] = set()
         for answer in answers:
             in_gold = False
             for number in self._with(_phrase(answer)):
                 if number in gold:
                     in_gold = True
                     continue
-                found.add(number)
-                if len(found) > most:
+                holding.add(number)
+                if len(holding) > most:
                     return None
             if not in_gold:
                 return None
-        return frozenset(found)
+        return frozenset(holding)
 
     def _with(self, phrase: str) -> Iterator[int]:
         """The documents that contain a phrase, searched among those with its rarest word."""

@@ -24,32 +24,32 @@ Texts = dict[str, tuple[str, ...]]
 
 def with_templates(tasks: Sequence[TaskSpec], path: Path) -> list[TaskSpec]:
     """The tasks with the texts of a file, by name or by label. Every section is checked, used or not."""
-    sections = read_templates(path, [asked.title for asked in tasks])
-    found = [(asked, registry.task(asked)) for asked in tasks]
-    made, used = [], False
-    for asked, task in found:
+    sections = read_templates(path, [spec.title for spec in tasks])
+    opened = [(spec, registry.task(spec)) for spec in tasks]
+    specs, used = [], False
+    for spec, task in opened:
         own: Texts = {}
-        exact = (asked.name, asked.title)
+        exact = (spec.name, spec.title)
         for section in sorted(sections, key=lambda name: name in exact):  # an exact name comes last and wins
             if any(fnmatchcase(name, section) for name in exact):
                 where = f"{path}, [{section}]"
                 if not isinstance(task, WordedTask):
-                    raise UsageError(f"{asked.name} has no texts to replace", where=where, fix="leave the section out")
+                    raise UsageError(f"{spec.name} has no texts to replace", where=where, fix="leave the section out")
                 check_wording(task.parts(), sections[section], where=where)
                 own |= sections[section]
         used = used or bool(own)
-        given = asked.options.get("wording", {})
-        if isinstance(task, WordedTask) and not isinstance(given, Mapping):  # the number of a default wording
-            given = task.wording
-        options = {**asked.options, "wording": {**given, **own}}
-        made.append(asked.model_copy(update={"options": options}) if own else asked)
+        wording = spec.options.get("wording", {})
+        if isinstance(task, WordedTask) and not isinstance(wording, Mapping):  # the number of a default wording
+            wording = task.wording
+        options = {**spec.options, "wording": {**wording, **own}}
+        specs.append(spec.model_copy(update={"options": options}) if own else spec)
     if not used:
         raise UsageError(
-            f"no section is about {', '.join(asked.name for asked in tasks)}",
+            f"no section is about {', '.join(spec.name for spec in tasks)}",
             where=str(path),
             fix=f"sections are named after tasks; there is {', '.join(f'[{name}]' for name in sections) or 'none'}",
         )
-    return made
+    return specs
 
 
 def template_notes(tasks: Sequence[TaskSpec], path: Path) -> list[str]:
@@ -86,8 +86,8 @@ def _loaded(path: Path) -> Mapping[str, Any]:
     return loaded
 
 
-def _texts(given: Any, where: str) -> tuple[str, ...]:
-    texts = [given] if isinstance(given, str) else given
+def _texts(value: Any, where: str) -> tuple[str, ...]:
+    texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise UsageError("neither a text nor a list of texts", where=where, fix='write "..." or ["...", "..."]')
     return tuple(texts)

@@ -150,8 +150,8 @@ class Tracing(WordedTask):
         for number, chain in enumerate(chains):
             depth = cell.depth if number == 0 else None
             depths = spread_depths(depth, self.spread, self.hops + 1, draw)
-            for step, (line, at) in enumerate(zip(self._lines(chain), depths, strict=True)):
-                facts.append(Fact(f"{cell.key}#{number}.{step}", line, at, cell.length))
+            for step, (sentence, at) in enumerate(zip(self._lines(chain), depths, strict=True)):
+                facts.append(Fact(f"{cell.key}#{number}.{step}", sentence, at, cell.length))
         return _CellChains(cell, chains, tuple(facts), tuple(f.id for f in facts[: self.hops + 1]))
 
     def _question(self, part: _CellChains, everything: Sequence[str], shown: Chain) -> DraftQuestion:
@@ -179,8 +179,8 @@ class Tracing(WordedTask):
         count = DEMONSTRATION_LINES if length >= SHORT_BELOW else SHORT_DEMONSTRATION_LINES
         lines = [noise] * count
         before = sorted(draw.choices(range(count + 1), k=len(shown.names)))
-        for step, (line, place) in enumerate(zip(self._lines(shown), before, strict=True)):
-            lines.insert(place + step, line + "\n")
+        for step, (sentence, at) in enumerate(zip(self._lines(shown), before, strict=True)):
+            lines.insert(at + step, sentence + "\n")
         held = {"value": shown.value, "count": len(shown.names)}
         return self.fill(
             "demonstration",

@@ -196,9 +196,9 @@ def verbatim_draft(
     templated: bool = True,
 ) -> Draft:
     """A prompt that is sent as it is. `text` is given where several questions may be about the same one."""
-    name, asked = document_name((question.cell,)), (question,)
+    name, questions = document_name((question.cell,)), (question,)
     cluster = f"{question.cell.task}/{question.cell.length}/{digest_text(text)}" if text else name
-    return Draft(name, cluster, head, None, (), asked, on_overflow, conversation=conversation, templated=templated)
+    return Draft(name, cluster, head, None, (), questions, on_overflow, conversation=conversation, templated=templated)
 
 
 def _labelled(draft: Draft, where: str) -> Draft:
@@ -206,10 +206,10 @@ def _labelled(draft: Draft, where: str) -> Draft:
     return replace(draft, questions=tuple(noted))
 
 
-def check_wording(parts: Mapping[str, PromptPart], given: Mapping[str, Sequence[str]], *, where: str) -> None:
+def check_wording(parts: Mapping[str, PromptPart], wording: Mapping[str, Sequence[str]], *, where: str) -> None:
     """Gate 1 for texts: known parts, known placeholders, none missing. Texts are taken as they are; `white_space_notes`
     says where they meet the document without white space."""
-    for name, texts in given.items():
+    for name, texts in wording.items():
         if name not in parts:
             raise UnknownName("part", name, parts, where=where)
         if not texts or len(texts) > 1 == len(parts[name].default):
@@ -220,28 +220,30 @@ def check_wording(parts: Mapping[str, PromptPart], given: Mapping[str, Sequence[
 
 
 def _check(part: PromptPart, text: str, where: str) -> None:
-    found = placeholders_of(text, where)
-    for name in found:
+    placeholders = placeholders_of(text, where)
+    for name in placeholders:
         if name not in part.placeholders:
             raise UnknownName("placeholder", name, part.placeholders, where=where)
     for need in part.needs:
-        if not any(name in found for name in need.split("|")):
+        if not any(name in placeholders for name in need.split("|")):
             wanted = " or ".join(f"{{{name}}}" for name in need.split("|"))
             raise UsageError(f"the text lacks {wanted}", where=where, fix=f"add {wanted} to the text")
     problem, fix = "", ""
     if part.planted and (text != text.strip() or (part.lines and "\n" in text)):
         problem = "planted text must have no white space around it"
         fix = "remove it: line breaks are added as in the haystack"
-    if part.lines and [name for name in found if name in ("key", "value")] != ["key", "value"]:
+    if part.lines and [name for name in placeholders if name in ("key", "value")] != ["key", "value"]:
         problem, fix = "the haystack is made of such lines", "use {key} once, and after it {value} once"
     if problem:
         raise UsageError(f"{problem}: {text!r}", where=where, fix=fix)
 
 
-def white_space_notes(parts: Mapping[str, PromptPart], given: Mapping[str, Sequence[str]], *, where: str) -> list[str]:
+def white_space_notes(
+    parts: Mapping[str, PromptPart], wording: Mapping[str, Sequence[str]], *, where: str
+) -> list[str]:
     """A note for each text of the user's that joins the document without white space."""
     notes = []
-    for name, texts in given.items():
+    for name, texts in wording.items():
         part = parts[name]
         for text in texts:
             if part.opens and text and not text[-1].isspace():
@@ -258,19 +260,19 @@ def without_needs(parts: Mapping[str, PromptPart]) -> Parts:
 
 def placeholders_of(text: str, where: str) -> list[str]:
     """The placeholder names of a text, in order. Anything but a plain name in braces is an error."""
-    found = []
+    names = []
     try:
         for _, name, form, conversion in string.Formatter().parse(text):
             if name is None:
                 continue
             if not name.isidentifier() or form or conversion:
                 raise ValueError(f"{{{name}}} is not a plain name")
-            found.append(name)
+            names.append(name)
     except ValueError as error:
         raise UsageError(
             f"not a template: {error}", where=where, fix="placeholders are {name}; write {{ and }} for braces"
         ) from None
-    return found
+    return names
 
 
 def question_part(text: str) -> PromptPart:
@@ -334,12 +336,12 @@ def demonstration_part(another: str) -> PromptPart:
     )
 
 
-def answer_forms(found: Sequence[str]) -> dict[str, str]:
+def answer_forms(answers: Sequence[str]) -> dict[str, str]:
     """The placeholders for the answer of a demonstration: `a, b and c`, `a b c`, `1. a 2. b 3. c`."""
     return {
-        "answer": listed(found),
-        "spaced": " ".join(found),
-        "numbered": " ".join(f"{number}. {one}" for number, one in enumerate(found, 1)),
+        "answer": listed(answers),
+        "spaced": " ".join(answers),
+        "numbered": " ".join(f"{number}. {answer}" for number, answer in enumerate(answers, 1)),
     }
 
 
@@ -397,16 +399,16 @@ class RetrievalTask(WordedTask):
 
     def _with_clause(self, question: DraftQuestion) -> DraftQuestion:
         reply = self.fill("absent_reply")
-        asked = msgspec.structs.replace(
+        asking = msgspec.structs.replace(
             question,
             text=question.text + self.fill("absent", reply=reply),
             answer_prefix=self.fill("absent_prefix") if question.answer_prefix else "",
             absent=bool(question.absent),
         )
         if not question.absent:
-            return asked
+            return asking
         others = tuple(dict.fromkeys((*question.targets, *question.distractors)))
         return msgspec.structs.replace(
-            asked, targets=(reply,), count_targets=None, match="any", facts=(), order_facts=(), distractors=others,
+            asking, targets=(reply,), count_targets=None, match="any", facts=(), order_facts=(), distractors=others,
             mistakes={}, count_mistakes=None,
         )  # fmt: skip
