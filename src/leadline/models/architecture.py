@@ -25,11 +25,11 @@ def architecture_constants(config: Mapping[str, Any]) -> dict[str, int]:
     """By what they are: the sizes that this configuration states and uses."""
     inner = config.get("text_config")
     values = {**config, **(inner if isinstance(inner, Mapping) else {})}
-    found: dict[str, int] = {}
+    constants: dict[str, int] = {}
     for name, size in _sizes(values):
         if type(size) is int and size > 0:
-            found.setdefault(name, size)
-    return found
+            constants.setdefault(name, size)
+    return constants
 
 
 def read_constants(folder: Path) -> dict[str, int]:

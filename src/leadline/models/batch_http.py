@@ -73,15 +73,15 @@ def text_in(page: Page, name: str) -> str | Failure:
 
 def pages_of_lines(content: bytes) -> list[Page]:
     """The objects of a file of lines. A line that cannot be read is left out, so that its question is asked again."""
-    found: list[Page] = []
+    pages: list[Page] = []
     for line in content.splitlines():
         try:
             page = msgspec.json.decode(line)
         except (msgspec.DecodeError, ValueError):
             continue
         if isinstance(page, dict):
-            found.append(page)
-    return found
+            pages.append(page)
+    return pages
 
 
 def time_of(value: Any) -> float:

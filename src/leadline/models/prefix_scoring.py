@@ -51,8 +51,8 @@ class ScoredText:
 
     @property
     def scored(self) -> list[int]:
-        found: list[int] = self.ids[self.start :].tolist()
-        return found
+        ids: list[int] = self.ids[self.start :].tolist()
+        return ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +113,10 @@ class ScoringWays:
             (self.tail, tails[1:]),
             (self.whole, [n for n in range(len(texts)) if n not in tails]),
         ):
-            found = self._ask(way, [texts[n] for n in numbers], used)
-            if isinstance(found, Failure):
-                return found
-            scores |= dict(zip(numbers, found, strict=True))
+            new_scores = self._ask(way, [texts[n] for n in numbers], used)
+            if isinstance(new_scores, Failure):
+                return new_scores
+            scores |= dict(zip(numbers, new_scores, strict=True))
         rows = tuple(scores[n].nats for n in range(len(texts)))
         parts = tuple(of_span[0].nats[a - span.start : b - span.start] for a, b in spans) if span is not None else ()
         notes = (*(f"log-probabilities: {title}" for title in dict.fromkeys(used)), *self.notes)
@@ -166,7 +166,7 @@ def tail_reads(text: ScoredText, block: int, *, each_token: bool) -> int:
     once, or for every scored token again from the last whole block before it."""
     first = text.start - min(text.shared, text.start - 1) // block * block
     rest = range(text.start + 1, text.tokens)
-    return first + (sum((place - 1) % block + 1 for place in rest) if each_token else len(rest))
+    return first + (sum((position - 1) % block + 1 for position in rest) if each_token else len(rest))
 
 
 # --- which ways an engine has

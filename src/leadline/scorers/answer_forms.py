@@ -74,7 +74,7 @@ class Words:
         """Occurrences of a phrase in the answer as whole words."""
         return len(self._places(words(clean(phrase))))
 
-    def found(self, phrases: Iterable[str]) -> list[str]:
+    def occurring(self, phrases: Iterable[str]) -> list[str]:
         """The phrases that occur in the answer, each once."""
         seen: dict[str, str] = {}
         for phrase in phrases:
@@ -98,8 +98,8 @@ class Words:
             return ()
         if size not in self._phrases:
             places: dict[tuple[str, ...], list[int]] = {}
-            for place, given in enumerate(zip(*(self.list[i:] for i in range(size)), strict=False)):
-                places.setdefault(given, []).append(place)
+            for at, sequence in enumerate(zip(*(self.list[i:] for i in range(size)), strict=False)):
+                places.setdefault(sequence, []).append(at)
             self._phrases[size] = places
         return self._phrases[size].get(tuple(phrase), ())
 
@@ -111,12 +111,12 @@ def values_of_form(form: ValueForm, targets: Sequence[str], answer: str) -> list
     if form == "names":
         sizes = {len(t) for t in targets}
         return [w for w in words(_without_markers(answer)) if len(w) in sizes and w.isupper() and w.isalnum()]
-    given = words(clean(_without_markers(answer)))
+    answer_words = words(clean(_without_markers(answer)))
     if form in ("uuids", "pairs"):
-        return [w for w in given if (_UUID if form == "uuids" else _PAIR).fullmatch(w)]
+        return [w for w in answer_words if (_UUID if form == "uuids" else _PAIR).fullmatch(w)]
     sizes = {len(t.strip()) for t in targets}
     # A short number may have any length; a long one with digits missing or added does not have the form.
-    return [w for w in given if _NUMBER.fullmatch(w) and (len(w) in sizes or min(sizes, default=0) < 4)]
+    return [w for w in answer_words if _NUMBER.fullmatch(w) and (len(w) in sizes or min(sizes, default=0) < 4)]
 
 
 def other_values(question: Question, answer: str) -> list[str]:
@@ -125,7 +125,7 @@ def other_values(question: Question, answer: str) -> list[str]:
     echo and no value."""
     targets = [f" {' '.join(words(clean(t)))} " for t in question.targets]
     echo = set(words(clean(f"{question.text} {question.answer_prefix}"))) - {t.strip() for t in targets}
-    offered = [*_nearly_of_form(question, answer, echo), *map(clean, Words(answer).found(question.distractors))]
+    offered = [*_nearly_of_form(question, answer, echo), *map(clean, Words(answer).occurring(question.distractors))]
     return [
         value
         for value in dict.fromkeys(offered)
@@ -140,11 +140,11 @@ def _nearly_of_form(question: Question, answer: str, echo: Collection[str]) -> l
         return _items(targets, answer, echo)
     if form in ("names", "pairs"):
         return [w.casefold() for w in values_of_form(form, targets, answer)]
-    given = words(clean(_without_markers(answer)))
+    answer_words = words(clean(_without_markers(answer)))
     if form == "uuids":
-        return [w for w in given if len(w) >= 8 and _UUID_LIKE.fullmatch(w)]
+        return [w for w in answer_words if len(w) >= 8 and _UUID_LIKE.fullmatch(w)]
     enough = max(1, min((len(t.strip()) for t in targets), default=1) - 2)
-    return [w for w in given if _NUMBER.fullmatch(w) and len(w) >= enough]
+    return [w for w in answer_words if _NUMBER.fullmatch(w) and len(w) >= enough]
 
 
 def listed_items(answer: str) -> list[list[str]]:
@@ -187,6 +187,6 @@ _LOOP_WORDS = 2000
 
 def repeats_itself(answer: str) -> bool:
     """Whether fewer than three in ten of the three-word phrases are distinct: a loop."""
-    given = words(clean(answer[: _LOOP_WORDS * 12]))[:_LOOP_WORDS]
-    phrases = list(zip(given, given[1:], given[2:], strict=False))
+    answer_words = words(clean(answer[: _LOOP_WORDS * 12]))[:_LOOP_WORDS]
+    phrases = list(zip(answer_words, answer_words[1:], answer_words[2:], strict=False))
     return len(phrases) >= 20 and len(set(phrases)) < 0.3 * len(phrases)

@@ -32,33 +32,33 @@ def final_nodes(answer: str) -> list[str] | None:
     """The nodes on the last line that is not empty; None if it does not have the form."""
     lines = [line for line in answer.split("\n") if line.strip()]
     last = lines[-1] if lines else ""
-    found = _FINAL.search(last, 0, last.rfind("]") + 1)  # a loop of openings without an end is not searched
-    return None if found is None else [node.strip() for node in found[1].split(",") if node.strip()]
+    match = _FINAL.search(last, 0, last.rfind("]") + 1)  # a loop of openings without an end is not searched
+    return None if match is None else [node.strip() for node in match[1].split(",") if node.strip()]
 
 
-def set_f1(given: Collection[str], right: Collection[str]) -> float:
+def set_f1(answered: Collection[str], right: Collection[str]) -> float:
     """Two empty sets are equal."""
-    common = len(set(given) & set(right))
-    if not given and not right:
+    common = len(set(answered) & set(right))
+    if not answered and not right:
         return 1.0
-    return 2 * common / (len(set(given)) + len(set(right)))
+    return 2 * common / (len(set(answered)) + len(set(right)))
 
 
 def _node_set(question: Question, answer: str) -> Score:
-    given = final_nodes(answer)
-    if given is None:
+    nodes = final_nodes(answer)
+    if nodes is None:
         return Score(0.0, explanation="no line `Final Answer: [...]` at the end")
-    right = [node for node in question.targets if node in given]
+    right = [node for node in question.targets if node in nodes]
     return Score(
-        set_f1(given, question.targets),
-        answer=format_values(given),
-        explanation=f"{len(right)} of {len(question.targets)} found, {len(set(given) - set(right))} others",
+        set_f1(nodes, question.targets),
+        answer=format_values(nodes),
+        explanation=f"{len(right)} of {len(question.targets)} found, {len(set(nodes) - set(right))} others",
     )
 
 
 def _exact_node_set(question: Question, answer: str) -> Score:
-    given = final_nodes(answer)
-    return Score(float(given is not None and set(given) == set(question.targets)), answer=format_values(given or ()))
+    nodes = final_nodes(answer)
+    return Score(float(nodes is not None and set(nodes) == set(question.targets)), answer=format_values(nodes or ()))
 
 
 GRAPHWALKS = RuleScorer("graphwalks", _node_set)
@@ -77,10 +77,10 @@ SHORT_LABEL_CHARACTERS = 3
 
 def named_labels(answer: str, question: str, labels: Collection[str]) -> set[str]:
     """The labels of the first sentence, without those that the question names."""
-    sentence, asked = answer.lower(), question.lower()
+    sentence, question_text = answer.lower(), question.lower()
     for mark in MARKS:
         sentence = sentence.split(mark)[0]
-    return {label for label in labels if label.lower() in sentence and label.lower() not in asked}
+    return {label for label in labels if label.lower() in sentence and label.lower() not in question_text}
 
 
 def names_only(answer: str, question: str, reference: str, labels: Collection[str]) -> float:
@@ -95,18 +95,18 @@ def _labels(question: Question) -> Sequence[str]:
 
 
 def _label_set(question: Question, answer: str) -> Score:
-    asked = question.text.partition("?")[0]  # how to answer names labels too
-    found = named_labels(answer, asked, _labels(question))
-    value = names_only(answer, asked, ",".join(question.targets), _labels(question))
-    return Score(value, answer=format_values(sorted(found)))
+    question_text = question.text.partition("?")[0]  # how to answer names labels too
+    named = named_labels(answer, question_text, _labels(question))
+    value = names_only(answer, question_text, ",".join(question.targets), _labels(question))
+    return Score(value, answer=format_values(sorted(named)))
 
 
 def _exact_label_set(question: Question, answer: str) -> Score:
-    asked = Words(question.text.partition("?")[0])
-    wanted = [label for label in _labels(question) if label and not asked.count(label)]
-    found = Words(answer).found(wanted)
-    right = set(found) == set(question.targets) and not says_not_found(answer)
-    return Score(float(right), answer=format_values(sorted(found)))
+    question_words = Words(question.text.partition("?")[0])
+    wanted = [label for label in _labels(question) if label and not question_words.count(label)]
+    named = Words(answer).occurring(wanted)
+    right = set(named) == set(question.targets) and not says_not_found(answer)
+    return Score(float(right), answer=format_values(sorted(named)))
 
 
 BABILONG = RuleScorer("babilong", _label_set)

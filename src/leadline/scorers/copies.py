@@ -69,8 +69,8 @@ def copied(question: Question, answer: str) -> Copied:
 
 
 def _phrases(text: str) -> set[tuple[str, ...]]:
-    given = words(clean(text))
-    return set(zip(*(given[n:] for n in range(_PHRASE_WORDS)), strict=False)) or {tuple(given)}
+    said = words(clean(text))
+    return set(zip(*(said[n:] for n in range(_PHRASE_WORDS)), strict=False)) or {tuple(said)}
 
 
 def _share(text: str, opening: str, said: set[tuple[str, ...]]) -> float:
@@ -86,10 +86,10 @@ def _best_ratio(question: Question, answer: str, *, autojunk: bool) -> Score:
 
 def _right_copy(question: Question, answer: str) -> Score:
     text = answer.strip()
-    found = copied(question, text)
-    if not found.right:
-        what = f"number {found.ordinal} in place of number {question.ordinal}" if found.ordinal else "another text"
-        return Score(0.0, explanation="copies none of the texts" if found.none else f"copies {what}")
+    copy = copied(question, text)
+    if not copy.right:
+        what = f"number {copy.ordinal} in place of number {question.ordinal}" if copy.ordinal else "another text"
+        return Score(0.0, explanation="copies none of the texts" if copy.none else f"copies {what}")
     if not text.startswith(question.code_word):
         return Score(0.0, explanation="the right text, not after the code word")
     same = SequenceMatcher(None, words(clean(text)), words(clean(question.targets[0])), autojunk=False).ratio()

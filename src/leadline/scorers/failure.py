@@ -162,7 +162,7 @@ def _classify_wrong(question: Question, outcome: Completion, value: float, other
     if answer.right or answer.words.in_another_form(question.targets):
         return "wrong_format", OTHER_FORM
     if answer.foreign == HALF:
-        every_piece = len(answer.words.found(question.mistakes[HALF])) == len(question.mistakes[HALF])
+        every_piece = len(answer.words.occurring(question.mistakes[HALF])) == len(question.mistakes[HALF])
         return ("wrong_format", NOT_JOINED) if every_piece else ("wrong", HALF)
     if answer.foreign:
         return "distractor", answer.foreign
@@ -185,14 +185,14 @@ def _classify_wording(answer: _WrongAnswer) -> Classification | None:
 
 def _classify_copy(answer: _WrongAnswer, outcome: Completion) -> Classification:
     """Which of several texts was copied, whatever share of it."""
-    found = copied(answer.question, answer.text)
-    if found.right:
+    copy = copied(answer.question, answer.text)
+    if copy.right:
         if outcome.finish in _LENGTH:
             return "cut_off", INSIDE_THE_VALUE
         begins = answer.text.strip().startswith(answer.question.code_word)
         return ("partial", "") if begins else ("wrong_format", NO_CODE_WORD)
-    if not found.none:
-        return "distractor", WRONG_ORDINAL if found.ordinal else ANOTHER_VALUE
+    if not copy.none:
+        return "distractor", WRONG_ORDINAL if copy.ordinal else ANOTHER_VALUE
     return _classify_wording(answer) or ("wrong", answer.slip)
 
 
@@ -220,7 +220,7 @@ class _WrongAnswer:
         self.text = outcome.text
         self.words = Words(outcome.text)
         self.form = form_of(question)
-        self.right = self.words.found(question.targets)
+        self.right = self.words.occurring(question.targets)
         right = set(self.right)  # of thousands, where every step of a sum is a target
         self.missing = [t for t in question.targets if t not in right]
         offered = values_of_form(self.form, question.targets, outcome.text)
@@ -238,13 +238,13 @@ class _WrongAnswer:
         other planted ones."""
         targets = {clean(t) for t in self.question.targets}
         demonstration = [w for w in self.question.demonstration if clean(w) not in targets]
-        if self.words.found(demonstration):
+        if self.words.occurring(demonstration):
             return DEMONSTRATION
         said = Words(self.text.rstrip().rpartition("\n")[2]) if self.question.answer_form else self.words
         for mistake, values in self.question.mistakes.items():
-            if said.found(v for v in values if clean(v) not in targets):
+            if said.occurring(v for v in values if clean(v) not in targets):
                 return mistake
-        if self.words.found(d for d in self.question.distractors if clean(d) not in targets):
+        if self.words.occurring(d for d in self.question.distractors if clean(d) not in targets):
             return ANOTHER_CHAIN if self.question.family == "tracing" else ANOTHER_VALUE
         return ANOTHER_VALUE if self.other_value else ""
 
@@ -254,7 +254,7 @@ class _WrongAnswer:
         if end.endswith(last) and any(_is_beginning(last, t) for t in self.missing):
             return INSIDE_THE_VALUE
         still_short = len(self.values) < len(self.right) + len(self.missing)
-        if self.right and still_short and Words(end[-_TAIL_CHARACTERS:]).found(self.right):
+        if self.right and still_short and Words(end[-_TAIL_CHARACTERS:]).occurring(self.right):
             return WHILE_LISTING
         lost = self.right or self.foreign or self.loops or self.values
         if not lost and not (self.question.answer_prefix and len(self.words.list) > _ON_THE_WAY_WORDS):

@@ -59,24 +59,24 @@ def format_values(values: Sequence[str]) -> str:
 
 
 def _match_all(question: Question, answer: str) -> Score:
-    given = given_targets(question, answer)
-    missing = [t for t in question.targets if t not in given]
+    named = given_targets(question, answer)
+    missing = [t for t in question.targets if t not in named]
     return Score(
-        value=len(given) / len(question.targets) if given else 0.0,
-        answer=format_values(given),
+        value=len(named) / len(question.targets) if named else 0.0,
+        answer=format_values(named),
         explanation=f"missing: {format_values(missing)}" if missing else "",
     )
 
 
 def _match_any(question: Question, answer: str) -> Score:
-    given = given_targets(question, answer)
-    return Score(value=1.0 if given else 0.0, answer=format_values(given[:1]))
+    named = given_targets(question, answer)
+    return Score(value=1.0 if named else 0.0, answer=format_values(named[:1]))
 
 
 def _match_exact(question: Question, answer: str) -> Score:
     said = bare(answer)
-    given = words(clean(answer))  # with the sign of a number, which is no punctuation
-    right = bool(said) and any(said == bare(t) and given == words(clean(t)) for t in question.targets)
+    answer_words = words(clean(answer))  # with the sign of a number, which is no punctuation
+    right = bool(said) and any(said == bare(t) and answer_words == words(clean(t)) for t in question.targets)
     return Score(value=1.0 if right else 0.0, answer=said[:_SHOWN_CHARACTERS])
 
 
@@ -103,19 +103,19 @@ def string_match_part(prediction: str, references: Sequence[str]) -> float:
 def _published(question: Question, answer: str) -> Score:
     metric = string_match_part if question.match == "any" else string_match_all
     text = post_process(answer)
-    found = [r for r in question.targets if r.lower() in text.lower()]
-    return Score(value=metric(text, question.targets), answer=format_values(found))
+    named = [r for r in question.targets if r.lower() in text.lower()]
+    return Score(value=metric(text, question.targets), answer=format_values(named))
 
 
 def _strict(question: Question, answer: str) -> Score:
-    given = given_targets(question, answer)
-    if not given:
+    named = given_targets(question, answer)
+    if not named:
         return Score(value=0.0, explanation="no target as a whole token")
     others = other_values(question, answer)
-    share = 1.0 if question.match == "any" else len(given) / len(question.targets)
+    share = 1.0 if question.match == "any" else len(named) / len(question.targets)
     return Score(
         value=0.0 if others else share,
-        answer=format_values(given),
+        answer=format_values(named),
         explanation=f"{len(others)} other: {format_values(others)}" if others else "",
     )
 
@@ -143,8 +143,8 @@ def abstention(question: Question, completion: Completion) -> Score:
 def _named_values(question: Question, text: str) -> list[str]:
     """Values in the answer: planted ones, and where values have a form of their own any of that form."""
     said = Words(text)
-    asked = set(words(clean(question.text)))
+    question_words = set(words(clean(question.text)))
     offered = list(question.distractors)
     if question.value_kind in ("numbers", "uuids"):
         offered += values_of_form(form_of(question), question.distractors, text)
-    return [v for v in said.found(offered) if clean(v) not in asked]
+    return [v for v in said.occurring(offered) if clean(v) not in question_words]

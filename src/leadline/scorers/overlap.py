@@ -57,25 +57,25 @@ def common_subsequence(
             taken = ungrown & match
             ungrown = ((ungrown + taken) | (ungrown - taken)) & full
         stops.append(match | (ungrown ^ full))
-    found = []
+    common = []
     row, width = len(rows) - 1, len(columns)
     while row >= 0:
         width = (stops[row] & ((1 << width) - 1)).bit_length()
         if not width:
             break
         if matches[row] >> (width - 1) & 1:
-            found.append((row, width - 1))
+            common.append((row, width - 1))
             width -= 1
         row -= 1
-    return found
+    return common
 
 
-def common_length(one: Sequence[Hashable], other: Sequence[Hashable]) -> int:
+def common_length(first: Sequence[Hashable], other: Sequence[Hashable]) -> int:
     """The length of a longest common subsequence."""
     positions = positions_of(other)
     full = (1 << len(other)) - 1
     ungrown = full
-    for item in one:
+    for item in first:
         taken = ungrown & positions.get(item, 0)
         ungrown = ((ungrown + taken) | (ungrown - taken)) & full
     return len(other) - ungrown.bit_count()
@@ -94,9 +94,9 @@ def rouge_l(prediction: str, reference: str) -> float:
         open_words = (set(sentence) & in_prediction) - union
         for other, positions in indexed:
             if not open_words.isdisjoint(positions):  # else no word of the subsequence would be new
-                found = {sentence[row] for row, _ in common_subsequence(sentence, other, positions)}
-                union |= found
-                open_words -= found
+                new_words = {sentence[row] for row, _ in common_subsequence(sentence, other, positions)}
+                union |= new_words
+                open_words -= new_words
     recall, precision = len(union) / len(in_reference), len(union) / len(in_prediction)
     return 2.0 * ((precision * recall) / (precision + recall + 1e-8))
 
@@ -116,10 +116,10 @@ def google_tokens(text: str, *, stemmed: bool = False) -> list[str]:
 
 def rouge_l_google(prediction: str, reference: str, *, stemmed: bool = False) -> float:
     """rougeL F of `rouge_score`."""
-    one, other = google_tokens(prediction, stemmed=stemmed), google_tokens(reference, stemmed=stemmed)
-    if not one or not other:
+    predicted, other = google_tokens(prediction, stemmed=stemmed), google_tokens(reference, stemmed=stemmed)
+    if not predicted or not other:
         return 0.0
-    return _f1(common_length(one, other), len(one), len(other))
+    return _f1(common_length(predicted, other), len(predicted), len(other))
 
 
 def rouge_lsum_google(prediction: str, reference: str, *, stemmed: bool = False) -> float:
@@ -201,10 +201,10 @@ def stem(word: str) -> str:
 
 def _consonants(word: str) -> list[bool]:
     """For each letter; y is one at the beginning and after a vowel."""
-    found: list[bool] = []
+    consonants: list[bool] = []
     for letter in word:
-        found.append(not (found and found[-1]) if letter == "y" else letter not in _VOWELS)
-    return found
+        consonants.append(not (consonants and consonants[-1]) if letter == "y" else letter not in _VOWELS)
+    return consonants
 
 
 def _measure(word: str) -> int:

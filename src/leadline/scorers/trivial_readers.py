@@ -39,8 +39,8 @@ def value_pattern(question: Question) -> re.Pattern[str]:
     node, a line to copy, or numbers, UUIDs, names or words of the targets' sizes."""
     form, targets = form_of(question), question.targets
     if question.family in ("worlds", "records") and question.distractors:
-        asked = question.text.partition("?")[0]
-        known = sorted({*targets, *question.distractors} - {name for name in question.distractors if name in asked})
+        question_text = question.text.partition("?")[0]
+        known = sorted({*targets, *question.distractors} - {d for d in question.distractors if d in question_text})
         return re.compile(rf"\b(?:{'|'.join(map(re.escape, known))})\b")
     if question.family in _SHAPES:
         return _SHAPES[question.family]
@@ -69,16 +69,16 @@ def trivial_answers(text: str, question: Question, sentences: Sequence[str] = ()
     seen = shape.findall(text)
     distinct = list(dict.fromkeys(seen))
     inside = [
-        value for pattern in sentences for found in re.finditer(pattern, text) for value in shape.findall(found[0])
+        value for pattern in sentences for match in re.finditer(pattern, text) for value in shape.findall(match[0])
     ]
-    given = {
+    answers = {
         "first": distinct[:wanted],
         "last": list(dict.fromkeys(reversed(seen)))[:wanted],
         "only": distinct if len(distinct) <= wanted else [],
         "most frequent": [value for value, _ in Counter(seen).most_common(wanted)],
         "needle form": list(dict.fromkeys(inside))[:wanted],
     }
-    return {reader: _in_form(", ".join(values), question) for reader, values in given.items()}
+    return {reader: _in_form(", ".join(values), question) for reader, values in answers.items()}
 
 
 def _in_form(answer: str, question: Question) -> str:

@@ -189,8 +189,8 @@ def no_answer(page: Json) -> Failure:
 
 def call_text(name: Any, arguments: Any) -> str:
     """A call of a tool as text, as it is graded."""
-    given = arguments if isinstance(arguments, str) else json.dumps(arguments)
-    return f'<tool_call>{{"name": {json.dumps(name)}, "arguments": {given}}}</tool_call>'
+    arguments_text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    return f'<tool_call>{{"name": {json.dumps(name)}, "arguments": {arguments_text}}}</tool_call>'
 
 
 def completion(

@@ -35,7 +35,7 @@ class _Kept:
     primed: bool = False
     objects: dict[int, str] = field(default_factory=dict)
     """By length, the name of its object; empty where it was refused."""
-    asked: set[str] = field(default_factory=set)
+    answered_cells: set[str] = field(default_factory=set)
 
 
 class DocumentCaches:
@@ -76,9 +76,9 @@ class DocumentCaches:
             return True
         if isinstance(outcome, Failure) and outcome.transient:
             return False
-        kept.asked.add(probe.cell.key)
+        kept.answered_cells.add(probe.cell.key)
         same = {other.cell.key for other in document.probes if other.cell.length == length}
-        if same <= kept.asked and (name := kept.objects.pop(length, "")):
+        if same <= kept.answered_cells and (name := kept.objects.pop(length, "")):
             self._delete(name)
         return False
 

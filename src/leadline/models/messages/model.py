@@ -215,11 +215,11 @@ class MessagesModel:
         )
 
     def _sent(self, document: Document, probe: Probe, prompt: Prompt, body: Mapping[str, Any], data: bytes) -> Sent:
-        place = document.prefix_place(probe)
-        appended = place == "prefill" and not self.adapter.settings.prefill
+        prefix_place = document.prefix_place(probe)
+        appended = prefix_place == "prefill" and not self.adapter.settings.prefill
         return Sent(
             form="chat",
-            prefix="appended" if appended else place,
+            prefix="appended" if appended else prefix_place,
             characters=prompt.characters,
             digest=digest_bytes(data),
             decoding=_decoding(body),

@@ -11,17 +11,19 @@ from leadline.core.types import NextToken
 
 def first_token(choice: Mapping[str, Any]) -> dict[str, float]:
     """The candidates for the first generated token of a reply's choice; empty where it has none."""
-    given = choice.get("logprobs")
-    if not isinstance(given, Mapping):
+    logprobs = choice.get("logprobs")
+    if not isinstance(logprobs, Mapping):
         return {}
     try:
-        if isinstance(given.get("content"), Sequence) and given["content"]:
-            entry = given["content"][0]
+        if isinstance(logprobs.get("content"), Sequence) and logprobs["content"]:
+            entry = logprobs["content"][0]
             listed = [entry, *(entry.get("top_logprobs") or ())]
-            pairs = {(one.get("id"), str(one["token"])): float(one["logprob"]) for one in listed}
+            pairs = {
+                (candidate.get("id"), str(candidate["token"])): float(candidate["logprob"]) for candidate in listed
+            }
             return _finite(NextToken.of((text, logprob) for (_, text), logprob in _once(pairs)).top)
-        if isinstance(given.get("top_logprobs"), Sequence) and given["top_logprobs"]:
-            return _finite({str(text): float(logprob) for text, logprob in given["top_logprobs"][0].items()})
+        if isinstance(logprobs.get("top_logprobs"), Sequence) and logprobs["top_logprobs"]:
+            return _finite({str(text): float(logprob) for text, logprob in logprobs["top_logprobs"][0].items()})
     except (KeyError, IndexError, TypeError, ValueError, AttributeError):
         return {}
     return {}

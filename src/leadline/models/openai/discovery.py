@@ -109,8 +109,8 @@ def inspect_server(client: HttpClient, name: str) -> ServerInfo:
     model = str(entry.get("id") or name)
     weights = str(page.get("model_path") or entry.get("root") or "")
     tokenizer = str(page.get("tokenizer_path") or weights)
-    found = entry.get("meta")
-    meta: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
+    raw_meta = entry.get("meta")
+    meta: Mapping[str, Any] = raw_meta if isinstance(raw_meta, Mapping) else {}
     return ServerInfo(
         kind=kind,
         model=model,
@@ -368,15 +368,15 @@ def ask_prefix_cache(client: HttpClient, server: ServerInfo) -> PrefixCache:
 
 def parse_vllm_metrics(text: str) -> PrefixCache:
     """Several engines (data parallel) have a cache each, and any of them may get a document: the smallest counts."""
-    found = []
+    caches = []
     for line in _CONFIG.findall(text):
         labels = dict(_LABEL.findall(line))
         block = _count(labels.get("block_size", ""))
         stated = _count(labels.get("kv_cache_size_tokens", ""))
         tokens = stated or _count(labels.get("num_gpu_blocks", "")) * block
         off = labels.get("enable_prefix_caching", "").lower() == "false"
-        found.append(PrefixCache(tokens=tokens or None, block=max(1, block), off=off))
-    return min(found, key=lambda one: one.tokens or 0, default=PrefixCache())
+        caches.append(PrefixCache(tokens=tokens or None, block=max(1, block), off=off))
+    return min(caches, key=lambda cache: cache.tokens or 0, default=PrefixCache())
 
 
 _PREEMPTED = re.compile(

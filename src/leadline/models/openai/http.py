@@ -252,23 +252,23 @@ class HttpClient:
         return ssl.create_default_context()
 
     def _connect(self, seconds: float) -> socket.socket:
-        place = self._proxy or self._url
-        host, port = place.hostname or "", place.port or (443 if place.scheme == "https" else 80)
-        made = http.client.HTTPConnection(host, port, timeout=seconds)
+        address = self._proxy or self._url
+        host, port = address.hostname or "", address.port or (443 if address.scheme == "https" else 80)
+        connection = http.client.HTTPConnection(host, port, timeout=seconds)
         if self._url.scheme == "https":
-            made = http.client.HTTPSConnection(host, port, timeout=seconds, context=self._certificates)
+            connection = http.client.HTTPSConnection(host, port, timeout=seconds, context=self._certificates)
         if self._proxy is not None and not self._forwarded:
-            made.set_tunnel(self._url.hostname or "", self._url.port or 443, _proxy_key(self._proxy))
+            connection.set_tunnel(self._url.hostname or "", self._url.port or 443, _proxy_key(self._proxy))
         try:
-            made.connect()
+            connection.connect()
         except BaseException as error:
-            connected = made.sock is not None  # so the handshake of TLS failed
-            made.close()
+            connected = connection.sock is not None  # so the handshake of TLS failed
+            connection.close()
             if connected and self._url.scheme == "https" and isinstance(error, _NO_HANDSHAKE):
                 raise _wrong_scheme("http", self._url) from None
             raise
-        assert made.sock is not None
-        return made.sock
+        assert connection.sock is not None
+        return connection.sock
 
 
 class _DeadlineReader(io.RawIOBase):

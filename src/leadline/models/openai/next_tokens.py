@@ -51,7 +51,7 @@ def next_tokens(
     ask: Ask, tokenizer: Tokenizer, ids: Ids, cuts: Sequence[int], count: int, fields: Mapping[str, Any]
 ) -> list[NextToken] | Failure:
     """As `NextTokenModel.next_tokens`: one request for each cut, the shortest first."""
-    found = []
+    next_at_cuts = []
     for cut in cuts:
         wanted = {"max_tokens": 1, "temperature": 0.0, "logprobs": min(count, MOST_LOGPROBS), **fields}
         reply = _answered(partial(ask, ids[:cut].tolist(), wanted))
@@ -61,8 +61,8 @@ def next_tokens(
         if not top:
             return Failure("unsupported", "the server lists no candidates for the tokens that it generates")
         follows = tokenizer.decode([int(ids[cut])]) if cut < len(ids) and isinstance(tokenizer, Decoder) else None
-        found.append(NextToken(top, None if follows is None else top.get(follows), reply.outcome.cached_tokens))
-    return found
+        next_at_cuts.append(NextToken(top, None if follows is None else top.get(follows), reply.outcome.cached_tokens))
+    return next_at_cuts
 
 
 def time_answer(ask: Ask, ids: Ids, tokens: int, fresh: Mapping[str, Any]) -> AnswerTime | Failure:

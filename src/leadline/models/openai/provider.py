@@ -146,8 +146,8 @@ class OpenAI(ModelProvider):
             return {}
         text, where = os.environ.get(self.headers_env, ""), f"${self.headers_env}"
         try:
-            found = json.loads(text)
-            headers = {str(name): value.strip() for name, value in found.items()}
+            table = json.loads(text)
+            headers = {str(name): value.strip() for name, value in table.items()}
         except (ValueError, AttributeError):
             fix = f'set {where} to a JSON object of headers: {{"X-Api-Key": "..."}}'
             raise UsageError("headers_env does not name a JSON object of texts", where=where, fix=fix) from None
@@ -232,35 +232,35 @@ class OpenAI(ModelProvider):
             raise
 
     def _checked_url(self) -> str:
-        given = self._given_url()
+        base_url = self._given_url()
         try:
-            url = urlsplit(given)
+            url = urlsplit(base_url)
             known = url.scheme in ("http", "https") and bool(url.hostname) and (url.port is None or url.port > 0)
             (url.hostname or "").encode("idna")
         except ValueError:  # http://[::1, a port of letters, a name that is none
-            raise _not_a_url(given) from None
+            raise _not_a_url(base_url) from None
         if url.username or url.password:
             # The URL is part of the model's name, and that is written into every record.
             raise UsageError("base_url holds a name or password", where="base_url", fix="keep keys in the environment")
         if not known:
-            raise _not_a_url(given)
-        return given
+            raise _not_a_url(base_url)
+        return base_url
 
     def _given_url(self) -> str:
         if not self.base_url_env:
             return self.base_url
-        given = os.environ.get(self.base_url_env, "").strip()
-        if not given:
+        base_url = os.environ.get(self.base_url_env, "").strip()
+        if not base_url:
             fix = "set it to the URL of the server's API, or give base_url"
             raise UsageError(f"the environment variable {self.base_url_env} is not set", where="base_url_env", fix=fix)
-        remember(given)
-        path, _, query = given.partition("?")
+        remember(base_url)
+        path, _, query = base_url.partition("?")
         for _, value in parse_qsl(query):
             remember(value)
         for part in path.split("/")[3:]:
             if is_key(part) or is_random(part):
                 remember(part)
-        return given
+        return base_url
 
     @field_validator("api_key_env", "base_url_env", "headers_env")
     @classmethod
@@ -487,10 +487,10 @@ class OpenAIModel:
     def _find_frame(self) -> Frame:
         options = self._options
         named = expand_path(options.template or options.tokenizer)
-        given = bool(options.template or options.tokenizer) and named.exists()
-        if options.template and not given:
+        is_local = bool(options.template or options.tokenizer) and named.exists()
+        if options.template and not is_local:
             raise TokenizerError(f"there is no chat template at {options.template}", where="template")
-        folder = named if given else self.server.folder
+        folder = named if is_local else self.server.folder
         thinking = None if options.thinking is None else options.thinking != "off"
         finder = FrameFinder(
             self._client,

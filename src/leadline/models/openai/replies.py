@@ -152,8 +152,8 @@ def _with_calls_as_text(message: Json) -> Json:
     texts = []
     for call in calls:
         function = call.get("function") or {}
-        given = function.get("arguments", {})
-        arguments = given if isinstance(given, str) else json.dumps(given)
+        raw_arguments = function.get("arguments", {})
+        arguments = raw_arguments if isinstance(raw_arguments, str) else json.dumps(raw_arguments)
         texts.append(f'<tool_call>{{"name": {json.dumps(function.get("name"))}, "arguments": {arguments}}}</tool_call>')
     if not texts:
         return message
@@ -379,44 +379,44 @@ def token_counts(body: Mapping[str, Any]) -> dict[str, int]:
     completion = _first(usage, "completion_tokens", "output_tokens")
     if completion is None and (said := _first(usage, "candidatesTokenCount", "candidates_token_count")) is not None:
         completion = said + (thinking or 0)  # Gemini counts them apart
-    found = {
+    counts = {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "cached_tokens": cached,
         "cache_write_tokens": written,
         "thinking_tokens": thinking,
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in counts.items() if value is not None}
 
 
 def _cached(body: Mapping[str, Any], usage: Mapping[str, Any]) -> int | None:
     for details in _tables(usage, _DETAILS):
-        if (found := _first(details, "cached_tokens")) is not None:
-            return found
+        if (count := _first(details, "cached_tokens")) is not None:
+            return count
     names = (
         "cached_tokens", "prompt_cache_hit_tokens", "cache_read_input_tokens",
         "cachedContentTokenCount", "cached_content_token_count",
     )  # fmt: skip
-    found = _first(usage, *names)
-    return _first(_table(body, "timings"), "cache_n") if found is None else found
+    count = _first(usage, *names)
+    return _first(_table(body, "timings"), "cache_n") if count is None else count
 
 
 def _written(usage: Mapping[str, Any]) -> int | None:
-    found = _first(usage, "cache_creation_input_tokens", "cache_write_tokens")
+    written = _first(usage, "cache_creation_input_tokens", "cache_write_tokens")
     for details in _tables(usage, _DETAILS):
-        if found is None:
-            found = _first(details, "cache_write_tokens", "cache_creation_tokens")
-    if found is None:
+        if written is None:
+            written = _first(details, "cache_write_tokens", "cache_creation_tokens")
+    if written is None:
         by_lifetime = [_first(_table(usage, "cache_creation"), f"ephemeral_{t}_input_tokens") for t in ("5m", "1h")]
         stated = [count for count in by_lifetime if count is not None]
-        found = sum(stated) if stated else None
-    return found
+        written = sum(stated) if stated else None
+    return written
 
 
 def _thinking(usage: Mapping[str, Any]) -> int | None:
     for details in _tables(usage, _OUTPUT_DETAILS):
-        if (found := _first(details, "reasoning_tokens", "thinking_tokens")) is not None:
-            return found
+        if (count := _first(details, "reasoning_tokens", "thinking_tokens")) is not None:
+            return count
     return _first(usage, "reasoning_tokens", "thoughtsTokenCount", "thoughts_token_count")
 
 

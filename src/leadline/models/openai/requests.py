@@ -228,10 +228,10 @@ class RequestWriter:
             return True
         return False
 
-    def _body(self, asked: str | Sequence[Turn], prefix: str, decoding: Mapping[str, Any]) -> bytes:
-        shape = self._messages(asked, prefix) if self.chat else {"prompt": asked}
+    def _body(self, content: str | Sequence[Turn], prefix: str, decoding: Mapping[str, Any]) -> bytes:
+        shape = self._messages(content, prefix) if self.chat else {"prompt": content}
         return msgspec.json.encode({"model": self.server.model, **shape, **decoding, **self.extra})
 
-    def _messages(self, asked: str | Sequence[Turn], prefix: str) -> dict[str, Any]:
-        fields = {"messages": conversation(asked, prefix), **self.thinking.template, **self.thinking.request}
+    def _messages(self, content: str | Sequence[Turn], prefix: str) -> dict[str, Any]:
+        fields = {"messages": conversation(content, prefix), **self.thinking.template, **self.thinking.request}
         return {**fields, **(prefill_fields(self.server.kind) if prefix else {})}

@@ -108,16 +108,18 @@ class _ByToken:
     at_once: int = AT_ONCE
 
     def score(self, texts: Sequence[ScoredText]) -> list[Scores] | Failure:
-        found: dict[tuple[int, int], Scores] = {}
-        asked = [(number, place) for number, text in enumerate(texts) for place in _scored(text)]
+        scores_at: dict[tuple[int, int], Scores] = {}
+        positions = [(number, position) for number, text in enumerate(texts) for position in _scored(text)]
         first = [(number, text.start) for number, text in enumerate(texts)]
-        for wave in (first, [each for each in asked if each not in first]):
-            calls = [partial(self.ask, texts[n].ids[:place], int(texts[n].ids[place])) for n, place in wave]
+        for wave in (first, [each for each in positions if each not in first]):
+            calls = [partial(self.ask, texts[n].ids[:position], int(texts[n].ids[position])) for n, position in wave]
             scores = _all_of(call_at_once(calls, self.at_once))
             if isinstance(scores, Failure):
                 return scores
-            found |= dict(zip(wave, scores, strict=True))
-        return [_joined([found[number, place] for place in _scored(text)]) for number, text in enumerate(texts)]
+            scores_at |= dict(zip(wave, scores, strict=True))
+        return [
+            _joined([scores_at[number, position] for position in _scored(text)]) for number, text in enumerate(texts)
+        ]
 
     def ask(self, before: Ids, token: int) -> Scores | Failure:
         raise NotImplementedError
@@ -136,8 +138,8 @@ class ForcedTokens(_ByToken):
         page = self.endpoint.completions(before, fields)
         if isinstance(page, Failure):
             return page
-        found = _object(_choice(page).get("logprobs"))
-        written, values = found.get("tokens"), found.get("token_logprobs")
+        logprobs = _object(_choice(page).get("logprobs"))
+        written, values = logprobs.get("tokens"), logprobs.get("token_logprobs")
         if not isinstance(written, list) or written[:1] != [f"token_id:{token}"]:
             return _another_token(token)
         return _scores_of(values[:1] if isinstance(values, list) else [], 1, page)
@@ -256,7 +258,7 @@ def _sglang(endpoint: Endpoint, text: ScoredText, start: int) -> Scores | Failur
     rows = listed[-len(wanted) :] if isinstance(listed, list) else []
     ids = [row[1] if isinstance(row, list) and len(row) > 1 else None for row in rows]
     # It reports the last token of the vocabulary as 0, which it uses for positions of images too.
-    if len(ids) != len(wanted) or any(told not in (token, 0) for told, token in zip(ids, wanted, strict=True)):
+    if len(ids) != len(wanted) or any(theirs not in (token, 0) for theirs, token in zip(ids, wanted, strict=True)):
         return Failure("unsupported", "the server's log-probabilities are not those of the tokens that were sent")
     return _scores_of([row[0] for row in rows], len(wanted), {"usage": meta})
 
@@ -321,22 +323,22 @@ def _object(value: Any) -> Json:
     return value if isinstance(value, Mapping) else {}
 
 
-def _by_id(given: Any, ids: Ids) -> list[float] | str:
+def _by_id(listed: Any, ids: Ids) -> list[float] | str:
     """vLLM's format: for each token but the first, an object by token id. Empty where the reply has no such list."""
-    if not isinstance(given, Sequence) or isinstance(given, str) or len(given) != len(ids):
+    if not isinstance(listed, Sequence) or isinstance(listed, str) or len(listed) != len(ids):
         return ""
-    found = []
-    for token, chances in zip(ids[1:].tolist(), given[1:], strict=True):
+    logprobs = []
+    for token, chances in zip(ids[1:].tolist(), listed[1:], strict=True):
         own = chances.get(str(token)) if isinstance(chances, Mapping) else None
         if not isinstance(own, Mapping) or not isinstance(own.get("logprob"), (int, float)):
             return f"the server's log-probabilities lack token {token}, which was sent: it read another text"
-        found.append(float(own["logprob"]))
-    return found
+        logprobs.append(float(own["logprob"]))
+    return logprobs
 
 
-def _echoed(given: Any, tokens: int) -> list[float] | str:
+def _echoed(logprobs: Any, tokens: int) -> list[float] | str:
     """OpenAI's format: the prompt's tokens come first, then the generated ones."""
-    listed = given.get("token_logprobs") if isinstance(given, Mapping) else None
+    listed = logprobs.get("token_logprobs") if isinstance(logprobs, Mapping) else None
     if not isinstance(listed, Sequence):
         return ""
     if not tokens <= len(listed) <= tokens + 1:

@@ -52,8 +52,8 @@ class ServerTemplate(ChatTemplate):
         if not self.prefill:
             return self.ask(messages)
         text = self.ask([*messages, {"role": "assistant", "content": _PREFILL_MARK}])
-        before, found, after = text.rpartition(_PREFILL_MARK)
-        if not found or after.strip():
+        before, mark, after = text.rpartition(_PREFILL_MARK)
+        if not mark or after.strip():
             raise TokenizerError(
                 "the server does not continue a prefilled answer", where=self.where, fix="give prefill=no"
             )
@@ -161,29 +161,29 @@ class FrameFinder:
         theirs = [self.count_prompt(text, prefix) for text in _PROBES]
         ours = [len(self.tokenizer.encode(frame.before + text + frame.after + prefix)) for text in _PROBES]
         extra, notes = 0, tuple[str, ...]()
-        one, two = ((theirs[i] or 0) - ours[i] for i in (0, 1))
+        short, long = ((theirs[i] or 0) - ours[i] for i in (0, 1))
         if self.server.away:
             pass  # its note says that this is not known
         elif None in theirs or theirs[0] == theirs[1]:  # a placeholder, if it is the same for any text
             notes = ("the server reports no token counts: what it adds to a prompt is not part of any length",)
-        elif one == two:
-            extra, notes = one, ((_MEASURED.format(one),) if one else ())
-        elif abs(one - two) > ALLOWED_DIFFERENCE and not self.anyway:
+        elif short == long:
+            extra, notes = short, ((_MEASURED.format(short),) if short else ())
+        elif abs(short - long) > ALLOWED_DIFFERENCE and not self.anyway:
             raise TokenizerError(
-                _OTHER_TOKENIZER.format(one, two),
+                _OTHER_TOKENIZER.format(short, long),
                 where=f"openai:{self.server.model}",
                 fix=f"give tokenizer=FOLDER with this model's tokenizer.json, or {ANYWAY}",
             )
         else:
             known = bool(frame.before or frame.after)
-            extra, notes = 0 if known else max(one, 0), (_OTHER_TOKENIZER.format(one, two),)
+            extra, notes = 0 if known else max(short, 0), (_OTHER_TOKENIZER.format(short, long),)
         fingerprint = digest([frame.fingerprint, frame.form, frame.prefill, extra])
         return replace(frame, extra_tokens=extra, fingerprint=fingerprint), notes
 
 
-def conversation(asked: str | Sequence[Turn], prefix: str = "") -> Messages:
+def conversation(content: str | Sequence[Turn], prefix: str = "") -> Messages:
     """One user turn or several turns, followed by the prefilled answer if there is a prefix."""
-    turns = [Turn("user", asked)] if isinstance(asked, str) else asked
+    turns = [Turn("user", content)] if isinstance(content, str) else content
     messages = [{"role": str(turn.role), "content": turn.text} for turn in turns]
     return [*messages, {"role": "assistant", "content": prefix}] if prefix else messages
 

@@ -72,7 +72,7 @@ class ServerTokenizer:
             return _encode_in_threads(self.encode, texts)
         groups = _groups(texts)
         joined = _encode_in_threads(self._ask, [self._separator[0].join(group) for group in groups])
-        found: list[Ids] = []
+        ids_of_texts: list[Ids] = []
         for group, ids in zip(groups, joined, strict=True):
             at = np.flatnonzero(ids == self._separator[1])
             parts = [part[1:] if i else part for i, part in enumerate(np.split(ids, at))]
@@ -80,8 +80,8 @@ class ServerTokenizer:
                 parts[len(group) // 2], self.encode(group[len(group) // 2])
             ):
                 parts = _encode_in_threads(self.encode, group)  # a text has the separator in it, or changes beside it
-            found += parts
-        return found
+            ids_of_texts += parts
+        return ids_of_texts
 
     @cached_property
     def _separator(self) -> tuple[str, int] | None:
@@ -165,7 +165,7 @@ def find_tokenizer(client: HttpClient, server: ServerInfo, named: str, *, anyway
     if server.kind == "plain" or not named or isinstance(chosen, ServerTokenizer):
         return chosen, ""  # a plain server shows it by its counts of two prompts, in FrameFinder
     theirs = ServerTokenizer(client, server)
-    counts = tuple(len(one.encode(TOKENIZER_TEST_TEXT)) for one in (chosen, theirs))
+    counts = tuple(len(tokenizer.encode(TOKENIZER_TEST_TEXT)) for tokenizer in (chosen, theirs))
     if counts[0] == counts[1]:
         return chosen, ""
     problem = "this tokenizer is not the server's: a test text has {} tokens here and {} there".format(*counts)

@@ -46,7 +46,7 @@ class ReplicaInfo:
 
     def difference(self, other: ReplicaInfo) -> str:
         """Why answers of the two must not be mixed; empty where they may."""
-        mine, theirs = ({**one.card.fingerprints, "leadline": one.leadline} for one in (self, other))
+        mine, theirs = ({**replica.card.fingerprints, "leadline": replica.leadline} for replica in (self, other))
         return "; ".join(
             f"{name} is {mine.get(name)} here and {theirs.get(name)} there"
             for name in sorted(mine.keys() | theirs.keys())
@@ -247,10 +247,10 @@ class RayLogprobModel(RayModel):
         self, ids: Ids, continuations: Sequence[Continuation] = (), spans: Sequence[tuple[int, int]] = ()
     ) -> TokenNLL | Failure:
         try:
-            found: TokenNLL | Failure = self._pool.call("nll", ids, tuple(continuations), tuple(spans))
+            nll: TokenNLL | Failure = self._pool.call("nll", ids, tuple(continuations), tuple(spans))
         except ReplicasLost as error:
             return Failure("server", str(error))
-        return found
+        return nll
 
 
 def open_replicas(name: str, wanted: int, devices: int = 1) -> RayModel:
@@ -289,5 +289,5 @@ def _format_error(error: BaseException | None) -> str:
     if isinstance(error, LeadlineError):
         return error.what
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    line = next((line for line in lines if line.startswith("The actor is dead because")), lines[0] if lines else "")
-    return f"{type(error).__name__}: {line[:300]}"
+    cause = next((cause for cause in lines if cause.startswith("The actor is dead because")), lines[0] if lines else "")
+    return f"{type(error).__name__}: {cause[:300]}"

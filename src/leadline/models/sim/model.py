@@ -195,13 +195,13 @@ def _copies(ids: Ids, wanted: Sequence[int]) -> list[int]:
     ranked = hashes[order]
     earliest = np.empty(len(hashes), np.int64)
     earliest[order] = order[np.searchsorted(ranked, ranked, side="left")]
-    found = []
+    copies = []
     for token in wanted:
         start = token - MATCHED_TOKENS
         copy = int(earliest[start]) if start >= 0 else start
         seen = 0 <= copy < start and np.array_equal(windows[copy], windows[start])
-        found.append(copy + MATCHED_TOKENS if seen else -1)
-    return found
+        copies.append(copy + MATCHED_TOKENS if seen else -1)
+    return copies
 
 
 # --- the model ---
@@ -494,11 +494,11 @@ def _mistaken_value(document: Document, probe: Probe, draw: random.Random) -> st
     if others:
         return draw.choice(others)
     target = draw.choice(probe.question.targets or ("",))
-    digits = [place for place, character in enumerate(target) if character.isdecimal()]
+    digits = [position for position, character in enumerate(target) if character.isdecimal()]
     if not digits:
         return ""
-    place = draw.choice(digits)
-    misread = f"{target[:place]}{(int(target[place]) + draw.randrange(1, 10)) % 10}{target[place + 1 :]}"
+    position = draw.choice(digits)
+    misread = f"{target[:position]}{(int(target[position]) + draw.randrange(1, 10)) % 10}{target[position + 1 :]}"
     return "" if _contains_any(misread, probe.question.targets) else misread
 
 
