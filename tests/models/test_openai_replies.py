@@ -253,7 +253,16 @@ NOT_THE_MODELS: dict[str, tuple[HttpReply, str]] = {
     "function call": (chat({"content": "", "function_call": {"name": "f", "arguments": "{}"}}), "tool_call"),
     **{
         f"finish {name}": (chat({"content": "half of an ans"}, name), "aborted")
-        for name in ("error", "ERROR", "abort", "cancelled", "canceled", "CANCELLED", "failed", "timeout")
+        for name in (
+            "error", "ERROR", "abort", "cancelled", "canceled", "CANCELLED", "failed", "timeout", "user_cancel",
+            "network_error", "ERROR_LIMIT", "serverError", "preempted", "insufficient_system_resource", "killed",
+        )
+    },
+    **{
+        f"finish {name}": (chat({"content": "half of an ans"}, name), "filtered")
+        for name in (
+            "guardrail_intervened", "ERROR_TOXIC", "moderation", "contentFiltered", "IMAGE_SAFETY", "policy_violation",
+        )
     },
     **{f"status {name}": (chat({"content": ""}, status=name), "aborted") for name in ("failed", "cancelled", "queued")},
     "status of the choice": (
@@ -268,6 +277,18 @@ def test_what_is_not_the_models_answer_is_a_failure_of_its_own_kind_and_asked_ag
     found = outcome(NOT_THE_MODELS[name][0])
     assert isinstance(found, Failure)
     assert (found.why, found.transient) == (NOT_THE_MODELS[name][1], True)
+
+
+@pytest.mark.parametrize(
+    "name", ["length", "max_tokens", "MAX_TOKENS", "model_length", "max_output_tokens", "maxTokens"]
+)
+def test_an_answer_that_used_up_its_allowance_is_cut_off_under_every_name_for_it(name: str) -> None:
+    assert outcome(chat({"content": "The number is"}, name)) == Completion("The number is", "length")
+
+
+@pytest.mark.parametrize("name", ["stop", "eos", "EOS_TOKEN", "end_turn", "stop_sequence", "COMPLETE", "complete", ""])
+def test_an_end_by_the_model_is_an_answer_under_every_name_for_it(name: str) -> None:
+    assert outcome(chat({"content": "42"}, name)) == Completion("42", name)
 
 
 def test_a_text_beside_a_tool_call_and_an_empty_answer_are_answers() -> None:

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from leadline.core.batches import Batches, QuestionWriter
 from leadline.core.errors import UsageError
-from leadline.core.records import WINDOW_FULL, Completion, Failure
+from leadline.core.records import Completion, Failure
 from leadline.features.hosted.anthropic_batches import AnthropicBatches
 from leadline.models.batch_http import BatchClient
 from leadline.models.messages.adapter import (
@@ -33,6 +33,7 @@ from leadline.models.messages.adapter import (
 )
 from leadline.models.messages.options import HostedProvider
 from leadline.models.messages.prompt import Block, Message, Prompt
+from leadline.models.openai.finish import ended_by_provider, finish_of
 from leadline.models.openai.http import HttpClient
 
 VERSION = "2023-06-01"
@@ -47,7 +48,7 @@ LEAST_CACHED = {(4, 8): 1024, (5, 0): 512}
 """The shortest beginning that is kept, of versions where it is not the usual one; from a survey of 2026."""
 LEAST_USUAL = 4096
 LEAST_OF_SONNET = 1024
-_FINISH = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length", "tool_use": "tool_calls"}
+_FINISH = {"end_turn": "stop", "stop_sequence": "stop", "tool_use": "tool_calls"}
 
 
 def version_of(model: str) -> tuple[int, int] | None:
@@ -203,10 +204,11 @@ class AnthropicAdapter:
         texts = [block["text"] for block in blocks if block.get("type") == "text"]
         texts += [call_text(b.get("name"), b.get("input")) for b in blocks if b.get("type") == "tool_use"]
         thinking = "".join(block.get("thinking") or "" for block in blocks if block.get("type") == "thinking")
-        if reason == "pause_turn":
-            return Failure("aborted", "the server paused the answer", transient=True, status=200)
-        finish = reason if reason in ("refusal", WINDOW_FULL) else _FINISH.get(reason, reason)
-        return completion(page, texts, finish, thinking, model=str(page.get("model") or ""))
+        if failure := ended_by_provider(reason):
+            return failure
+        return completion(
+            page, texts, _FINISH.get(reason, finish_of(reason)), thinking, model=str(page.get("model") or "")
+        )
 
     def adapts_to(self, refusal: Failure) -> bool:
         settings, said = self.settings, refusal.message.lower()

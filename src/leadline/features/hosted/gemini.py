@@ -34,14 +34,12 @@ from leadline.models.messages.adapter import (
 )
 from leadline.models.messages.options import HostedProvider
 from leadline.models.messages.prompt import Message, Prompt
+from leadline.models.openai.finish import ended_by_provider, finish_of, is_tool_finish
 from leadline.models.openai.http import HttpClient
 
 LEVELS = ("minimal", "low", "medium", "high")
 LEAST_CACHED, LEAST_CACHED_BEFORE = 4096, 2048
 """From version 3 on, and before; implicit and explicit caching alike (documentation of 2026-10-13)."""
-_FINISH = {"STOP": "stop", "MAX_TOKENS": "length"}
-_WITHHELD = frozenset(("SAFETY", "PROHIBITED_CONTENT", "SPII", "BLOCKLIST", "IMAGE_SAFETY"))
-_CALLS = frozenset(("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS"))
 
 
 class GeminiAdapter:
@@ -167,7 +165,7 @@ class GeminiAdapter:
             return no_answer(page)
         thinking = "".join(part["text"] for part in parts if part.get("thought") and isinstance(part.get("text"), str))
         version = str(page.get("modelVersion") or "")
-        return completion(page, texts, _FINISH.get(reason, reason.lower()), thinking, model=version)
+        return completion(page, texts, finish_of(reason).lower(), thinking, model=version)
 
     def _with_details(self, failure: Failure, page: Json) -> Failure:
         """What Google's errors say in their details: how long to wait, and whether a quota is one of a day."""
@@ -214,13 +212,11 @@ def _not_the_models(reason: str, texts: Sequence[str]) -> Failure | None:
     """Why this is not the answer of the model."""
     if reason == "RECITATION":
         return Failure("recitation", "the provider withheld an answer that recites its text: RECITATION", status=200)
-    if reason in _WITHHELD:
-        return Failure("filtered", f"a filter of the provider removed the answer: {reason}", True, status=200)
-    if reason in _CALLS and not texts:
+    if is_tool_finish(reason) and not texts:
         return Failure("tool_call", f"the model called a tool in a broken way: {reason}", True, status=200)
-    if reason in ("OTHER", "FINISH_REASON_UNSPECIFIED", "LANGUAGE"):
+    if reason == "FINISH_REASON_UNSPECIFIED":
         return Failure("aborted", f"the provider ended the answer: {reason}", True, status=200)
-    return None
+    return ended_by_provider(reason)
 
 
 def _contents(messages: Sequence[Message]) -> list[Body]:

@@ -29,6 +29,7 @@ import msgspec
 
 from leadline.core.records import Completion, Failure
 from leadline.models.openai.candidates import margin_of
+from leadline.models.openai.finish import LENGTH, ended_by_provider, finish_of, is_tool_finish
 from leadline.models.openai.http import MESSAGE_CHARACTERS, HttpReply, RequestFailed
 from leadline.text.chat import split_thinking
 
@@ -62,15 +63,6 @@ _CONTEXT_MESSAGE = re.compile(
     re.IGNORECASE,
 )
 _LASTING_CODES = ("insufficient_quota", "billing_hard_limit_reached")
-_ABORTED = frozenset(
-    "error abort aborted cancel cancelled canceled fail failed failure timeout expired interrupted unknown_error "
-    "queued in_progress insufficient_system_resource engine_overloaded malformed_response".split()
-)
-"""Reasons to finish, and states of a reply, that say that the server ended the answer and not the model."""
-_FILTERED = frozenset(
-    "content_filter content_filtered safety recitation blocklist prohibited_content spii sensitive blocked".split()
-)
-_TOOL_FINISHES = frozenset("tool_calls tool_call tool_use function_call malformed_function_call".split())
 MOST_TOKENS = 1 << 53
 _DETAILS = ("prompt_tokens_details", "input_tokens_details")
 _OUTPUT_DETAILS = ("completion_tokens_details", "output_tokens_details")
@@ -165,14 +157,11 @@ def _with_calls_as_text(message: Json) -> Json:
 def _not_the_models(body: Json, choice: Json, message: Json, finish: str) -> Failure | None:
     """Why this is not the answer of the model, though it is where an answer should be; None if it may well be one."""
     for state in (finish, *(_text(part.get("status")) for part in (choice, message, body))):
-        if state.casefold() in _ABORTED:
-            return Failure("aborted", f"the server ended the answer: {state!r}", transient=True, status=200)
-    if finish.casefold() in _FILTERED:
-        what = f"a filter of the provider removed the answer, or a part of it: finish_reason {finish!r}"
-        return Failure("filtered", what, transient=True, status=200)
+        if failure := ended_by_provider(state):
+            return failure
     content, _ = _parts(message.get("content"))
     calls = message.get("tool_calls") or message.get("function_call")
-    if (calls or finish.casefold() in _TOOL_FINISHES) and not (content or "").strip():
+    if (calls or is_tool_finish(finish)) and not (content or "").strip():
         what = f"the model called a tool instead of giving an answer: {json.dumps(calls)[:MESSAGE_CHARACTERS]}"
         return Failure("tool_call", what, transient=True, status=200)
     return None
@@ -256,7 +245,7 @@ def _with_thinking(facts: dict[str, Any], thinking: str, content: str) -> dict[s
 
 
 def _no_content(finish: str, thinking: str, facts: dict[str, Any]) -> Completion | Failure:
-    if thinking and finish == "length":
+    if thinking and finish == LENGTH:
         return Completion("", finish, thinking, **facts)  # cut off before the answer began
     if thinking:
         # Not transient: the model finished, and the server's parser took all of its output for thinking.
@@ -289,7 +278,7 @@ def _finish(choice: Json) -> str:
     reason = choice.get("finish_reason")
     if isinstance(reason, Mapping):
         reason = reason.get("type")
-    return _text(reason)[:NAME_CHARACTERS]
+    return finish_of(_text(reason)[:NAME_CHARACTERS])
 
 
 def _served_by(body: Json) -> dict[str, str]:

@@ -25,6 +25,7 @@ from leadline.models.messages.adapter import (
 )
 from leadline.models.messages.prompt import Message, Prompt
 from leadline.models.openai.batches import OpenAIBatches
+from leadline.models.openai.finish import ended_by_provider, finish_of
 from leadline.models.openai.http import HttpClient
 
 MOST_MARKS = 4
@@ -35,7 +36,6 @@ COUNTED_FIELDS = frozenset(("instructions", "tools", "reasoning", "text"))
 """Fields of the user's own that are part of a prompt."""
 MARKED_FROM = (5, 6)
 EFFORTS = ("minimal", "low", "medium", "high", "xhigh")
-_REASONS = {"max_output_tokens": "length", "max_tokens": "length"}
 
 
 class ResponsesAdapter:
@@ -134,10 +134,8 @@ class ResponsesAdapter:
             return failure
         state, items = str(page.get("status") or ""), page.get("output")
         reason = str((page.get("incomplete_details") or {}).get("reason") or "")
-        if reason == "content_filter":
-            return Failure("filtered", "a filter of the provider removed the answer: content_filter", True, status=200)
-        if state in ("failed", "cancelled", "queued", "in_progress"):
-            return Failure("aborted", f"the server ended the answer: {state}", transient=True, status=200)
+        if failure := ended_by_provider(reason) or ended_by_provider(state):
+            return failure
         if not isinstance(items, list):
             return no_answer(page)
         parts = [part for item in items if item.get("type") == "message" for part in item.get("content") or []]
@@ -148,9 +146,7 @@ class ResponsesAdapter:
         ]
         if not texts and not refusals and not calls and state != "incomplete":
             return no_answer(page)
-        finish = _REASONS.get(reason, WINDOW_FULL if "context" in reason else reason) or (
-            "refusal" if refusals else "stop"
-        )
+        finish = WINDOW_FULL if "context" in reason else finish_of(reason) or ("refusal" if refusals else "stop")
         answer = [*(texts or refusals), *calls]
         return completion(page, answer, finish, _thinking(items), model=str(page.get("model") or ""))
 
