@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import resource
+import signal
+import threading
 from contextlib import suppress
 
 import pytest
@@ -62,6 +64,11 @@ LARGE = {
     "indent": "{{ 'x\ny' | indent(10**11) }}",
     "zfill": "{{ 'x'.zfill(10**11) }}",
     "a shift": "{{ (2 ** 200000) ** 200000 }}",
+    "digits of a number": "{{ '%0*d' % (10**9, 1) }}",
+    "an indentation of JSON": "{{ [1, [2]] | tojson(indent=10**9) }}",
+    "a translation": "{{ 'aaaaaaaaaaaa'.translate({97: 'x' * 10**8}) | length }}",
+    "lorem ipsum": "{{ lipsum(n=10**7) }}",
+    "slices": "{{ 'ab' | slice(10**8) | list | length }}",
     "a long text": "{% for i in range(9000) %}{{ 'x' * 1000 }}{% endfor %}",
 }
 
@@ -78,6 +85,22 @@ def test_a_template_that_takes_too_much_memory_is_refused_in_bounded_memory(
     most = max(before, template_process.MEMORY_BYTES >> 10)
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     assert peak <= most
+
+
+def test_a_renderer_that_waits_for_a_busy_machine_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat, "RENDER_SECONDS", 0.2)
+    assert render("{{ 'a' }} first", {}, where="template") == "a first"
+    process = chat._renderer()._process
+    assert process is not None
+    process.send_signal(signal.SIGSTOP)
+    threading.Timer(0.6, process.send_signal, [signal.SIGCONT]).start()
+    assert render("{{ 'a' }} after a pause", {}, where="template") == "a after a pause"
+
+
+def test_half_of_a_surrogate_pair_is_no_text() -> None:
+    with pytest.raises(TokenizerError, match="half of a surrogate pair"):
+        render("{{ '\\ud800' }}", {}, where="template")
+    assert render("{{ '\\U0001f600' }}", {}, where="template") == "\U0001f600"
 
 
 def test_a_template_is_rendered_once_for_the_same_values(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,9 @@ from leadline.core.turns import TurnRole, Turns
 from leadline.core.types import Frame, Tool
 
 RENDER_SECONDS = 10.0
-"""Chat templates take milliseconds."""
+"""Of processor time. Chat templates take milliseconds."""
+WAIT_SECONDS = 120.0
+"""By the clock, for a machine that is so busy that the renderer hardly runs."""
 
 # --- rendering ----------------------------------------------------------------------------------
 
@@ -42,7 +44,7 @@ def render(source: str, values: Mapping[str, Any], *, where: str) -> str:
 
 @lru_cache(maxsize=256)
 def _rendered(source: str, values: str) -> Mapping[str, str]:
-    return _renderer().ask(f'{{"source": {json.dumps(source)}, "values": {values}}}')
+    return _renderer().ask(f'{{"source": {json.dumps(source)}, "values": {values}, "seconds": {RENDER_SECONDS}}}')
 
 
 class _TemplateRenderer:
@@ -58,7 +60,7 @@ class _TemplateRenderer:
             if self._owner != os.getpid():  # a fork: the pipes belong to the parent
                 self._process, self._owner = None, os.getpid()
             process = self._process = self._process or self._start()
-            timer = threading.Timer(RENDER_SECONDS, process.kill)
+            timer = threading.Timer(WAIT_SECONDS, process.kill)
             timer.start()
             try:
                 assert process.stdin is not None

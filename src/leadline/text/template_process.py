@@ -1,7 +1,7 @@
 """The process that renders chat templates. Templates come from servers and model folders: they are untrusted code.
 
 `python -m leadline.text.template_process` renders what comes on stdin, one JSON object per line, and writes a JSON
-object per line to stdout, in bounded memory. `leadline.text.chat.render` is its client, which bounds the time. The
+object per line to stdout, in bounded memory and processor time. `leadline.text.chat.render` is its client. The
 sandbox refuses attributes that lead out of a template, and counts its steps; what a template may build of texts and
 numbers is bounded by the memory of the process, whatever operator, filter or method it uses.
 """
@@ -108,6 +108,8 @@ def render_here(source: str, values: Mapping[str, Any]) -> str:
     text = _environment().from_string(source).render({**values, _STEPS: _StepLimit()})
     if len(text) > MAX_CHARACTERS:
         raise jinja2.TemplateError(f"it writes more than {MAX_CHARACTERS:,} characters")
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise jinja2.TemplateError("it writes half of a surrogate pair, which is no character")
     return text
 
 
@@ -120,14 +122,24 @@ def _limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
+def _limit_seconds(seconds: float) -> None:
+    """Ends this process after so much processor time, in whatever library it is spent; 0 takes the limit away."""
+    if hasattr(signal, "setitimer"):  # not on Windows
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)  # whatever the parent does with it
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+
+
 def _reply(request: str) -> dict[str, str]:
     try:
         wanted = json.loads(request)
+        _limit_seconds(wanted["seconds"])
         return {"text": render_here(wanted["source"], wanted["values"])}
     except MemoryError:
         return {"error": f"it needs more than {MEMORY_BYTES >> 20} MB of memory"}
     except Exception as error:  # a template can raise anything: TypeError, ZeroDivisionError, RecursionError ...
         return {"error": str(error)[:500] or type(error).__name__}
+    finally:
+        _limit_seconds(0)
 
 
 def main() -> None:
