@@ -3,6 +3,7 @@
     PYTHONPATH=src python benchmarks/gpu/engine.py                     everything (about eight minutes on an H200)
     PYTHONPATH=src python benchmarks/gpu/engine.py baseline nested     some parts
     PYTHONPATH=src python benchmarks/gpu/engine.py unfused nested      without fused kernels
+    PYTHONPATH=src python benchmarks/gpu/engine.py qwen3-next installed reading        with fla's kernels, if installed
     PYTHONPATH=src python benchmarks/gpu/engine.py gemma-3-4b baseline nested reading       another shape
 
 A Llama of 8B shape, or another of shapes.py, with random weights in bfloat16; 8 lengths to 128k, 11 depths, 3 samples,
@@ -34,6 +35,7 @@ from leadline.models.hf.reader import rows_of
 
 SAMPLES = 3
 FUSED = "unfused" not in sys.argv
+INSTALLED = "installed" in sys.argv
 ROWS: list[tuple[str, str, str]] = []
 
 
@@ -84,7 +86,7 @@ class Bench:
     def engine(self) -> Engine:
         """Made after the baseline, which must run the model as transformers gives it."""
         engine: Engine
-        seconds, engine = clock(lambda: Engine(self.model, [], fused=FUSED))
+        seconds, engine = clock(lambda: Engine(self.model, [], fused=FUSED, installed=INSTALLED))
         assert not engine.support.reason, engine.support
         kinds = Counter(engine.reader.windows.values())
         print(f"engine made in {seconds:.1f} s, fused: {', '.join(engine.fused)}, windows: {dict(kinds)}", flush=True)
@@ -376,7 +378,7 @@ def main(parts: list[str]) -> None:
     everything = ["baseline", "equality", "nested", "shared", "fresh", "reading", "nll", "gain"]
     named = [part for part in parts if part in shapes.SHAPES]
     bench = Bench(*(named or ["llama-8b"]))
-    for part in [p for p in parts if p not in ("unfused", *named)] or everything:
+    for part in [p for p in parts if p not in ("unfused", "installed", *named)] or everything:
         getattr(bench, part)()
     print("\n| work | measured | against |\n|---|---|---|")
     for line in ROWS:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from contextlib import suppress
 from typing import Any
 
@@ -128,7 +130,7 @@ def test_a_scan_has_its_own_chunks_again_after_a_pass() -> None:
 
 
 def test_chunks_stay_those_of_a_kernel_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hf_trial, "find_scans", lambda model: [])
+    monkeypatch.setattr(hf_trial, "find_scans", lambda model, installed: [])
     model = tiny("granite_hybrid", mamba_chunk_size=128)
     for installed, chosen in ((None, 64), (object(), None)):
         monkeypatch.setattr("leadline.models.hf.scan_size.find_spec", lambda name, found=installed: found)
@@ -197,3 +199,26 @@ def test_a_scan_that_gives_other_numbers_is_not_used(monkeypatch: pytest.MonkeyP
              for name, (_, package, example) in scans._KNOWN.items()}  # fmt: skip
     monkeypatch.setattr(scans, "_KNOWN", wrong)
     assert scans.find_scans(tiny("granite_hybrid")) == []
+
+
+@pytest.mark.parametrize("installed", [False, True])
+def test_an_installed_package_is_called_only_when_it_is_asked_for(
+    installed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tiny("qwen3_next")
+    file, name = scans.find_scans(model)[0].file, "torch_chunk_gated_delta_rule"
+    reference, calls = inspect.unwrap(getattr(file, name)), []
+
+    @functools.wraps(reference)
+    def package(*args: Any, **options: Any) -> Any:
+        calls.append(name)
+        return reference(*args, **options)
+
+    monkeypatch.setattr(file, name, package)
+    monkeypatch.setattr(scans, "find_spec", lambda searched: object() if searched == "fla" else None)
+    engine = Engine(model, [STOP], installed=installed)
+    assert [each.name for each in engine.reader.replacements] == ([] if installed else [name])
+    shared = answers(engine)
+    assert bool(calls) == installed
+    engine.close()
+    assert shared == plain(model)

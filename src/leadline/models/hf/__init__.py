@@ -84,6 +84,10 @@ class HF(ModelProvider):
         None, ge=0, description="GiB of keys and values on each GPU, the rest in host memory; by default what is free"
     )
     fused: bool = Field(True, description="on a GPU with Triton: fused kernels between the matrix products")
+    kernels: Literal["own", "installed"] = Field(
+        "own",
+        description="of recurrent layers: installed takes those of fla and mamba_ssm, which tune for a minute",
+    )
     trust_remote_code: bool = Field(False, description="run Python code from the checkpoint")
 
     def open(self, name: str) -> HFModel | UnloadedModel:

@@ -37,6 +37,7 @@ from leadline.models.hf.own_cache import OwnCacheReader
 from leadline.models.hf.parts import attend
 from leadline.models.hf.reader import PromptRow, Reader, rows_of
 from leadline.models.hf.scan_size import SCAN_BYTES
+from leadline.models.hf.scans import references, replaced
 from leadline.models.hf.sdpa import Scoring
 from leadline.models.hf.trial import SharedReadingSupport, choose_reader, fuse_if_equal
 from leadline.models.hf.windows import positions_as_of, reset_dynamic_rope
@@ -87,25 +88,28 @@ class Engine:
         fused: bool = True,
         resident: int | None = None,
         fp8: bool = False,
+        installed: bool = False,
     ) -> None:
-        """`resident` limits the bytes of keys and values on each device; the rest goes to host memory."""
+        """`resident` limits the bytes of keys and values on each device; the rest goes to host memory. `installed`
+        leaves recurrent layers to the kernel packages that are there."""
         self.model = model
         self.vocabulary = int(model.get_input_embeddings().weight.shape[0])
         self.stops = tuple(stop for stop in stops if 0 <= stop < self.vocabulary)
         self.reuse = reuse
         self.resident, self.fp8 = resident, fp8
         self.reader = Reader(model, chunk=SMALLEST_CHUNK)
+        self.reader.references = [] if installed else references(model)
         self._kv_cache_notes: tuple[str, ...] = ()
         self._by_length: bool | None = None  # whether reading once per length is exact; None before the first try
         self.chunk = self.reader.chunk = chunk or default_chunk(model, self.reader.device)
         self.fused: list[str] = []
         self.support = SharedReadingSupport(0, "shared reading is switched off")
-        with self._on_device():
+        with self._on_device(), replaced(self.reader.references):
             if fused and self.reader.device.type == "cuda":
                 self.fused = fuse_if_equal(model, self.reader)
             if shared:
                 limit = None if chunk else SCAN_BYTES
-                self.reader, self.support = choose_reader(model, self.reader, scan_bytes=limit)
+                self.reader, self.support = choose_reader(model, self.reader, scan_bytes=limit, installed=installed)
                 self.chunk = self.reader.chunk
         self.reader.new_kv_cache = self._new_kv_cache
 

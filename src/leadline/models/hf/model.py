@@ -57,6 +57,7 @@ class HFModel(FolderTexts):
             fused=options.fused,
             resident=None if options.resident is None else int(options.resident * GIB),
             fp8=options.store == "fp8",
+            installed=options.kernels == "installed",
         )
         self._margins = False
         self._window_note = loaded.window_note

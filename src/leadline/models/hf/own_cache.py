@@ -21,6 +21,7 @@ from torch import Tensor
 from transformers.cache_utils import DynamicLayer
 
 from leadline.models.hf.reader import PromptRow, Reader, common_prefix
+from leadline.models.hf.scans import replaced
 from leadline.models.hf.states import cache_name, map_tensors, rows_of_states, tensor_bytes
 
 if TYPE_CHECKING:
@@ -93,7 +94,8 @@ class OwnCacheReader(Reader):
         self.positions = torch.arange(start, start + tokens.shape[1], device=self.device).expand(tokens.shape)
         if "position_ids" in self._takes:
             more["position_ids"] = self.positions
-        return self.hidden_and_cache(self.cache_name, input_ids=tokens, **more)
+        with replaced(self.references):
+            return self.hidden_and_cache(self.cache_name, input_ids=tokens, **more)
 
     def open_rows(self, rows: Sequence[PromptRow], *, room: int = 0) -> OwnCacheBatch:  # type: ignore[override]
         self.use_own_attention()

@@ -100,6 +100,7 @@ class Reader:
         self.keeper: StateKeeper | None = None  # for a model that has states besides keys and values
         self.scans: list[Any] = []  # its modules whose scan has chunks, and the size of these if it is not their own
         self.scan_chunk: int | None = None
+        self.references: list[Replacement] = []  # transformers' own code in the place of installed kernel packages
         self.replacements: list[Replacement] = []  # scans of ours in the place of the model's own
         self.records = {p.device.type for p in model.parameters()} == {"cuda"} and not spread  # steps as CUDA graphs
         self.stepped: set[tuple[int, ...]] = set()  # shapes of batches that have made a step without a graph
@@ -204,7 +205,8 @@ class Reader:
         self.use_attention(ATTENTION_NAME)
         self.positions = positions
         inputs = {"input_ids": ids, "position_ids": positions} if "position_ids" in self._takes else {"input_ids": ids}
-        with running(attention, positions), scan_chunks(self.scans, self.scan_chunk), replaced(self.replacements):
+        functions = [*self.references, *self.replacements]
+        with running(attention, positions), scan_chunks(self.scans, self.scan_chunk), replaced(functions):
             if self.keeper is None or states is None:
                 return self._hidden(**inputs)
             return self.hidden_and_cache(self.keeper.name, **inputs, **{self.keeper.name: states})[0]
@@ -213,7 +215,8 @@ class Reader:
         """Hidden states of one text in one ordinary forward pass, without the kv_cache."""
         self.use_own_attention()
         self.positions = torch.arange(len(ids))[None]
-        return self._hidden(input_ids=torch.from_numpy(ids.astype(np.int64))[None].to(self.device))[0]
+        with replaced(self.references):
+            return self._hidden(input_ids=torch.from_numpy(ids.astype(np.int64))[None].to(self.device))[0]
 
     def _hidden(self, **inputs: Tensor) -> Tensor:
         with torch.inference_mode():

@@ -3,12 +3,13 @@
     mamba2_scan         a state that decays and adds up (Mamba 2, arXiv 2405.21060)
     gated_delta_rule    a state that also corrects what it holds (Gated DeltaNet, arXiv 2412.06464)
     find_scans          which functions of a model's code these replace, after a comparison on random numbers
+    references          transformers' own functions where it would call an installed kernel package
     replaced            the replacement itself, for the time of a pass
 
 Both split the tokens into chunks. Within a chunk every token attends to the earlier ones, with the decay between the
 two; from chunk to chunk only the state is handed on. transformers has the same functions as readable references, which
-multiply out what should be products of matrices; the plain path keeps using those. Where a model's code would call an
-installed kernel package instead, the quicker of the two is used.
+multiply out what should be products of matrices. Where a kernel package is installed, transformers calls it under the
+same names; it then tunes its kernels for a minute at the first pass, so a reader uses it only when it is asked for.
 
 Everything is kept in float32. The products of a model in 16 bits are made in TF32, which is finer than its weights.
 Long inputs are worked off in segments, so that what is held besides input and output stays within `HELD_BYTES`.
@@ -16,8 +17,8 @@ Long inputs are worked off in segments, so that what is held besides input and o
 
 from __future__ import annotations
 
+import inspect
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -287,30 +288,56 @@ def replaced(replacements: Sequence[Replacement]) -> Iterator[None]:
             setattr(each.file, each.name, function)
 
 
-def find_scans(model: Any) -> list[Replacement]:
-    """The functions of the model's code that ours agree with, and are quicker than where a kernel package is there."""
-    files = {sys.modules[type(module).__module__] for module in model.modules()}
+def find_scans(model: Any, *, installed: bool = False) -> list[Replacement]:
+    """The functions of the model's code that ours agree with. With `installed`, those for which a kernel package is
+    there stay with the package."""
     device = model.get_input_embeddings().weight.device
-    found = []
-    for file in sorted(files, key=lambda module: module.__name__):
+    scans = []
+    for file in _files(model):
         for name, (function, package, example) in _KNOWN.items():
             own = getattr(file, name, None)
-            if own is None or not _agree(own, function, partial(example, device)):
+            if own is None or (installed and find_spec(package)):
                 continue
-            if (
-                device.type == "cuda"
-                and find_spec(package)
-                and not _is_quicker(function, own, partial(example, device))
-            ):
-                continue
-            found.append(Replacement(file, name, function))
-    return found
+            if _agree(_reference(own), function, partial(example, device)):
+                scans.append(Replacement(file, name, function))
+    return scans
 
 
-def _mamba2_example(device: torch.device, tokens: int = 40, dtype: torch.dtype = torch.float32) -> dict[str, Any]:
-    draw = partial(_random, device, dtype, torch.Generator().manual_seed(0))
-    sizes = (2, 4, 8, 2, 16) if tokens < 1000 else (1, 64, 64, 1, 128)
-    batch, heads, width, groups, size = sizes
+def references(model: Any) -> list[Replacement]:
+    """Where a kernel package is installed: the functions of the model's code behind which it may stand, as transformers
+    wrote them."""
+    if not any(find_spec(package) for package in _PACKAGES):
+        return []
+    return [
+        Replacement(file, name, _reference(function))
+        for file in _files(model)
+        for name, function in vars(file).items()
+        if inspect.isfunction(function) and inspect.unwrap(function) is not function
+    ]
+
+
+def _files(model: Any) -> list[Any]:
+    """The modules that define the model's layers."""
+    files = {sys.modules[type(module).__module__] for module in model.modules()}
+    return sorted(files, key=lambda module: module.__name__)
+
+
+def _reference(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What a decorator was put around, called with the arguments that it knows."""
+    plain: Callable[..., Any] = inspect.unwrap(function)
+    known = inspect.signature(plain).parameters
+    if plain is function or any(each.kind is each.VAR_KEYWORD for each in known.values()):
+        return plain
+
+    def call(*args: Any, **options: Any) -> Any:
+        return plain(*args, **{name: value for name, value in options.items() if name in known})
+
+    return call
+
+
+def _mamba2_example(device: torch.device, tokens: int = 40) -> dict[str, Any]:
+    draw = partial(_random, device, torch.float32, torch.Generator().manual_seed(0))
+    batch, heads, width, groups, size = 2, 4, 8, 2, 16
     return {
         "hidden_states": draw(batch, tokens, heads, width), "dt": draw(batch, tokens, heads),
         "A": -torch.arange(1, heads + 1, device=device).float(), "B": draw(batch, tokens, groups, size),
@@ -319,9 +346,9 @@ def _mamba2_example(device: torch.device, tokens: int = 40, dtype: torch.dtype =
     }  # fmt: skip
 
 
-def _delta_example(device: torch.device, tokens: int = 40, dtype: torch.dtype = torch.float32) -> dict[str, Any]:
-    draw = partial(_random, device, dtype, torch.Generator().manual_seed(0))
-    batch, heads, width = (2, 4, 16) if tokens < 1000 else (1, 32, 128)
+def _delta_example(device: torch.device, tokens: int = 40) -> dict[str, Any]:
+    draw = partial(_random, device, torch.float32, torch.Generator().manual_seed(0))
+    batch, heads, width = 2, 4, 16
     return {
         "query": draw(batch, tokens, heads, width), "key": draw(batch, tokens, heads, width),
         "value": draw(batch, tokens, heads, width), "g": -0.1 * draw(batch, tokens, heads).float().abs(),
@@ -339,6 +366,7 @@ _KNOWN: dict[str, tuple[Callable[..., Any], str, Callable[..., dict[str, Any]]]]
     "torch_chunk_gated_delta_rule": (gated_delta_rule, "fla", _delta_example),
 }
 """Names in transformers' files: our function, the package whose kernel may stand behind the name, and arguments."""
+_PACKAGES = ("fla", "mamba_ssm", "causal_conv1d")
 
 
 def _agree(own: Callable[..., Any], ours: Callable[..., Any], example: Callable[..., dict[str, Any]]) -> bool:
@@ -347,27 +375,6 @@ def _agree(own: Callable[..., Any], ours: Callable[..., Any], example: Callable[
             want, got = own(**example()), ours(**example())
         except Exception:  # another version's arguments
             return False
-    near = 2e-3 if want[0].is_cuda else 1e-4  # kernel packages compute in TF32
+    near = 2e-3 if want[0].is_cuda else 1e-4  # a decorator that cannot be looked behind may call kernels in TF32
     pairs = list(zip(got, want, strict=True))
     return all(a.shape == b.shape and bool((a.float() - b.float()).norm() <= near * b.float().norm()) for a, b in pairs)
-
-
-def _is_quicker(ours: Callable[..., Any], own: Callable[..., Any], example: Callable[..., dict[str, Any]]) -> bool:
-    """Over a few thousand tokens, the best of three each; the first run of a kernel package tunes it."""
-    given = example(tokens=4096, dtype=torch.bfloat16)
-
-    def seconds(function: Callable[..., Any]) -> float:
-        times = []
-        for _ in range(4):
-            torch.cuda.synchronize()
-            begin = time.perf_counter()
-            function(**given)
-            torch.cuda.synchronize()
-            times.append(time.perf_counter() - begin)
-        return min(times[1:])
-
-    with torch.inference_mode():
-        try:
-            return seconds(ours) <= seconds(own)
-        except Exception:  # a kernel that does not compile here
-            return True

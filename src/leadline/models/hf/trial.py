@@ -54,13 +54,15 @@ class SharedReadingSupport:
         return self.reason if tokens > self.max_tokens else ""
 
 
-def choose_reader(model: Any, reader: Reader, *, scan_bytes: int | None = None) -> tuple[Reader, SharedReadingSupport]:
+def choose_reader(
+    model: Any, reader: Reader, *, scan_bytes: int | None = None, installed: bool = False
+) -> tuple[Reader, SharedReadingSupport]:
     """The fastest way of reading that gives the model's own logits on a few random tokens: the reader's attention (with
     states, where the model has any), then the model's own cache; otherwise the plain path, and why. `scan_bytes` limits
-    what recurrent layers hold during a pass, by smaller passes."""
+    what recurrent layers hold during a pass, by smaller passes; `installed` leaves them to kernel packages."""
     reader.keeper = _keeper(model)
     if reader.keeper is not None:
-        reader.scans, reader.replacements = scan_modules(model), find_scans(model)
+        reader.scans, reader.replacements = scan_modules(model), find_scans(model, installed=installed)
         if scan_bytes is not None:
             with suppress(Exception):  # a model that cannot be read this way, as the trial will show
                 fit_scans(reader, scan_bytes)
@@ -74,6 +76,7 @@ def choose_reader(model: Any, reader: Reader, *, scan_bytes: int | None = None) 
     reader.use_own_attention()
     for stepwise in (False, True):
         own = OwnCacheReader(model, chunk=reader.chunk, stepwise=stepwise)
+        own.references = reader.references
         if own.cache_name and not _disagreement(model, own, tokens=TRIAL_TOKENS):
             way = "the model's own cache" + (", one reading for each cut" if stepwise else "")
             return own, SharedReadingSupport(math.inf, way=f"read into {way}: {support.reason}")
