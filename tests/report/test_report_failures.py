@@ -31,7 +31,7 @@ def test_failed_samples_are_left_out_or_counted_as_wrong_and_the_report_says_whi
     assert found["excluded"]["mean"] == 1.0
     assert found["zero"]["mean"] == pytest.approx(found["excluded"]["mean_if_failed_were_wrong"])
     assert found["excluded"]["counting"] != found["zero"]["counting"]
-    assert found["excluded"]["effective_length"]["words"] == "not decided (95%: may be below 512 or beyond 1k)"
+    assert found["excluded"]["effective_length"]["words"] == "not decided (95%: anything from below 512 to above 1k)"
     assert found["zero"]["effective_length"]["words"].startswith("below 512")
     assert "Healthy" in found["excluded"]["diagnosis"][0] or "No weak length" in found["excluded"]["diagnosis"][0]
     assert found["zero"]["diagnosis"][0].startswith("No pattern: about ")

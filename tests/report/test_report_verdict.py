@@ -41,8 +41,12 @@ def found(folder: Path, surface: Surface, **settings: object) -> Verdict:
     ("surface", "claim", "shape"),
     [
         (cliff, "Can use 32k of the 128k tokens it claims", "Cliff:"),
-        (lost_in_the_middle, "Not decided: between ", "Lost in the middle:"),
-        (decay, "Not decided: between 4k and ", "Smooth decay:"),
+        (
+            lost_in_the_middle,
+            "Can use at least 1k and less than 16k of the 128k tokens it claims",
+            "Lost in the middle:",
+        ),
+        (decay, "Can use at least 4k and less than 32k of the 128k tokens it claims", "Smooth decay:"),
         (perfect, "Can use at least 128k of the 128k tokens it claims", "Healthy"),
     ],
     ids=["cliff", "middle", "decay", "perfect"],
@@ -51,7 +55,7 @@ def test_a_planted_profile_is_named(tmp_path: Path, surface: Surface, claim: str
     said = found(tmp_path, surface)
     assert said.claim.startswith(claim)
     assert said.findings[0].startswith(shape)
-    assert said.headline.startswith("sim:planted: not" if claim.startswith("Not") else "sim:planted can")
+    assert said.headline.startswith("sim:planted can use ")
 
 
 def test_the_effective_length_of_a_cliff_lies_where_it_was_planted(tmp_path: Path) -> None:
@@ -88,7 +92,7 @@ def test_a_right_answer_a_length_is_no_claim_that_a_length_can_be_used(tmp_path:
         "Not decided: anything from below 1k to above 4k; it claims 128k. 22 more samples a cell would tell"
     )
     assert said.effective is not None
-    assert str(said.effective) == "not decided (95%: may be below 1k or beyond 4k)"
+    assert str(said.effective) == "not decided (95%: anything from below 1k to above 4k)"
 
 
 def test_one_document_is_no_claim_that_every_length_falls_short(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_an_interval_says_that_its_high_end_is_a_length_that_fails() -> None:
     assert found.ends == "at least 32k, below 64k"
     assert replace(found, low_open=True).ends == "below 64k"
     assert replace(found, high_open=True).ends == "at least 32k"
-    assert replace(found, low_open=True, high_open=True).ends == "may be below 4k or beyond 128k"
+    assert replace(found, low_open=True, high_open=True).ends == "anything from below 4k to above 128k"
     assert replace(found, high=found.length).ends == "at least 32k, at most 32k"
 
 
@@ -103,7 +103,7 @@ def test_a_model_that_never_clears_is_below_the_shortest() -> None:
 def test_few_samples_say_so_and_leave_the_end_open() -> None:
     made = effective_length(falling_run([0.99, 0.95, 0.93, 0.92, 0.9, 0.88], samples=2))
     assert made.high_open
-    assert str(made) == "not decided (95%: may be below 4k or beyond 128k)"
+    assert str(made) == "not decided (95%: anything from below 4k to above 128k)"
     one_document = planted(0.9 * FLAT, 3, np.random.default_rng(0), reading="nested")
     assert "only 3 documents" in effective_warning(effective_length(one_document))
 

@@ -188,7 +188,7 @@ def _what_more_would_decide(measured: Measured) -> str:
     """`; about 3.40 usd more would settle the rest`, or in samples; empty where the length is known."""
     run, rule = measured.run, measured.rule
     effective = effective_in(run, run.table.counted)
-    if rule is None or effective is None or effective.decided:
+    if rule is None or effective is None or not effective.open_lengths:
         return ""
     if rule.used_up == "budget" and rule.step.more and rule.step.spent and run.money:
         more = format_money(run.money * rule.step.more / rule.step.spent, run.tariff.currency if run.tariff else "")

@@ -46,12 +46,15 @@ def against_the_curve(found: EffectiveLength) -> str:
 
 
 def reached_lengths(found: EffectiveLength) -> str:
-    """`clears the threshold at 4k and from 16k to 512k, not at 8k`, from the scores as they were measured."""
-    runs: dict[bool, list[str]] = {True: [], False: []}
-    for reached, group in groupby(found.scores, key=lambda score: score.mean >= found.threshold):
+    """`clears the threshold at 4k and from 16k to 512k, not at 8k`, `fails the threshold at 8k, not decided at 4k and
+    from 16k to 512k`: every length by its own documents."""
+    runs: dict[str, list[str]] = {"above": [], "below": [], "open": []}
+    for state, group in groupby(found.scores, key=lambda score: score.state):
         first, *others = [format_tokens(score.length) for score in group]
-        runs[reached].append(f"from {first} to {others[-1]}" if others else f"at {first}")
-    return f"clears the threshold {format_list(runs[True])}, not {format_list(runs[False])}"
+        runs[state].append(f"from {first} to {others[-1]}" if others else f"at {first}")
+    fails = "not" if runs["above"] else "fails the threshold"
+    said = {"above": "clears the threshold", "below": fails, "open": "not decided"}
+    return ", ".join(f"{what} {format_list(runs[state])}" for state, what in said.items() if runs[state])
 
 
 def effective_warning(found: EffectiveLength) -> str:

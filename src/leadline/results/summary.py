@@ -217,12 +217,16 @@ def totals_values(run: Run) -> dict[str, Any]:
 
 
 def effective_values(found: EffectiveLength | None) -> dict[str, Any] | None:
-    """Null where fewer than two lengths were answered. An open end lies outside what was measured."""
+    """Null where fewer than two lengths were answered. An open end lies outside what was measured. Where not every
+    length is decided, `surely_reached` and `surely_failed` are what is sure all the same."""
     if found is None:
         return None
     return {
         "words": str(found),
         "decided": found.decided,
+        "surely_reached": found.surely_reached,
+        "surely_failed": found.surely_failed,
+        "open_lengths": list(found.open_lengths),
         "bound": found.bound,
         "length": round(found.length),
         "low": None if found.low_open else round(found.low),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -33,7 +33,13 @@ from leadline.results.server_advice import longer_context
 from leadline.results.table import PUBLISHED, STRICT, Table, scorer_gaps
 from leadline.stats.allocate import parse_until
 from leadline.stats.diagnose import diagnose
-from leadline.stats.effective import EffectiveLength, Threshold, effective_length, factors_to_decide
+from leadline.stats.effective import (
+    NOT_DECIDED,
+    EffectiveLength,
+    Threshold,
+    effective_length,
+    factors_to_decide,
+)
 from leadline.stats.intervals import CONFIDENCE, FEW_CLUSTERS, answers_behind
 from leadline.stats.marginals import design_effect, evidence_by
 from leadline.stats.observations import Observations, parts_by_category, parts_by_depth
@@ -98,7 +104,7 @@ def _verdict(run: Run) -> Verdict:
         effective=whole,
         by_task=by_task,
         shapes=tuple(shapes),
-        headline=f"{first}{sanitise(run.label, 80)}{':' if said.startswith('not decided') else ''} {said}",
+        headline=f"{first}{sanitise(run.label, 80)}{':' if said.startswith(NOT_DECIDED) else ''} {said}",
         claim=first + said[0].upper() + said[1:],
         findings=(*shapes, *_findings(run, whole)),
         not_measured=tuple(_not_measured(run)),
@@ -216,10 +222,10 @@ def claim(run: Run, found: EffectiveLength | None) -> str:
             return "has no answer that counts." if run.totals.truncated else "has answered nothing yet."
         return f"is right in {format_percent(whole.mean)}% of {format_count(whole.done, 'sample')}."
     if not found.falls:
-        return f"{reached_lengths(found)}: its scores do not fall steadily with length, so no one length tells."
+        more = f" {format_more(run, found)}" if found.open_lengths else ""
+        return f"{reached_lengths(found)}: its scores do not fall steadily with length, so no one length tells.{more}"
     if not found.decided:
-        beside = f"; it claims {format_length(run.window)}" if run.window else ""
-        return f"not decided: {found.between}{beside}. {format_more(run, found)}"
+        return _open_claim(run, found)
     claims = f" of the {format_length(run.window)} tokens it claims" if run.window else " tokens"
     shortest = format_tokens(found.scores[0].length)
     spread = f" ({100 * found.confidence:g}%: {found.ends})" if found.ends else ""
@@ -234,10 +240,39 @@ def claim(run: Run, found: EffectiveLength | None) -> str:
         claims = f" tokens, more than the {format_length(run.window)} it claims" if sure else " tokens"
     exceptions = against_the_curve(found)
     fails = first_failure(found) or ": no measured length is below the threshold"
+    if found.bound == "at least" and run.window and found.length < run.window:
+        fails = "; no longer prompt was asked"
     if exceptions and found.bound == "at least":
         fails = ""
     beside = f"; it claims {format_length(run.window)}" if run.window and " claims" not in claims else ""
     return f"can use {found.point}{claims}{spread}{fails}{exceptions}{beside}."
+
+
+def _open_claim(run: Run, found: EffectiveLength) -> str:
+    """What is sure although some length may be on either side, and what would decide the rest: `uses less than 1k of
+    the 8k tokens it claims (95%); whether it reaches 512 is not decided: 25 more samples a cell would tell.`"""
+    more, reached, failed = format_more(run, found), found.surely_reached, found.surely_failed
+    if reached is None and failed is None:
+        beside = f"; it claims {format_length(run.window)}" if run.window else ""
+        return f"{NOT_DECIDED}: {found.ends}{beside}. {more}"
+    known = [f"at least {format_tokens(reached)}"] if reached is not None else []
+    known += [f"less than {format_tokens(failed)}"] if failed is not None else []
+    claims, beside = " tokens", ""
+    if run.window and reached and reached > run.window:
+        claims = f" tokens, more than the {format_length(run.window)} it claims"
+    elif run.window and failed and failed > run.window:
+        beside = f"; it claims {format_length(run.window)}"
+    elif run.window:
+        claims = f" of the {format_length(run.window)} tokens it claims"
+    if len(found.open_lengths) < 3:
+        rest = f"whether it reaches {' or '.join(map(format_tokens, found.open_lengths))}"
+    elif reached is None or failed is None:
+        rest = f"how far it reaches {'below' if reached is None else 'beyond'} {format_tokens(failed or reached or 0)}"
+    else:
+        rest = f"how far it reaches between {format_tokens(reached)} and {format_tokens(failed)}"
+    sure = f"{'uses' if reached is None else 'can use'} {' and '.join(known)}{claims}"
+    more = more[0].lower() + more[1:]
+    return f"{sure} ({100 * found.confidence:g}%{beside}); {rest} is not decided: {more}"
 
 
 def format_more(run: Run, found: EffectiveLength) -> str:
@@ -246,11 +281,9 @@ def format_more(run: Run, found: EffectiveLength) -> str:
     if found.by_rule:
         return _format_more_of_rule(run, found)
     factors = factors_to_decide(found)
-    stuck = [format_tokens(length) for length, factor in factors.items() if factor is None]
+    stuck = [length for length, factor in factors.items() if factor is None]
     if stuck:
-        verb = "is" if len(stuck) == 1 else "are"
-        line = f"the threshold ({format_threshold(found)})"
-        return f"{format_list(stuck)} {verb} too close to {line} for more samples to tell."
+        return _format_stuck(found, stuck)
     cells = Counter(place.length for place in run.table.cells)
     done = {length: run.table.by_length[length].done / cells[length] for length in factors}
     more = max(max(1, math.ceil(done[length] * ((factor or 1.0) - 1) - 1e-9)) for length, factor in factors.items())
@@ -264,6 +297,14 @@ def format_more(run: Run, found: EffectiveLength) -> str:
     return f"{format_count(more, 'more sample')} a cell would tell{time}."
 
 
+def _format_stuck(found: EffectiveLength, lengths: Sequence[int]) -> str:
+    """That no number of samples puts these lengths on one side of the threshold, if their scores stay as they are."""
+    scores = "its score" if len(lengths) == 1 else "its scores"
+    verb = "is" if len(lengths) == 1 else "are"
+    at = format_list([format_tokens(length) for length in lengths])
+    return f"{scores} at {at} {verb} too close to the threshold ({format_threshold(found)}) for more samples to tell."
+
+
 def _format_more_of_rule(run: Run, found: EffectiveLength) -> str:
     """The same where a stopping rule asks: by its confidence sequences, up to a number of samples a cell."""
     if run.totals.missing or found.unasked:
@@ -272,11 +313,10 @@ def _format_more_of_rule(run: Run, found: EffectiveLength) -> str:
     open_lengths = [score.length for score in found.scores if score.state == "open"]
     rounds = statuses_by_length(rounds_by_length(run.table.counted), open_lengths, found.line, found.confidence)
     needed = [rounds_to_settle(status, found.confidence) for status in rounds]
-    names = format_list([format_tokens(length) for length in open_lengths])
     if any(count is None or count > MOST_ROUNDS for count in needed):
-        verb = "is" if len(open_lengths) == 1 else "are"
-        return f"{names} {verb} too close to the threshold ({format_threshold(found)}) for more samples to tell."
-    return f"About {max(count or 0 for count in needed):,} samples a cell at {names} would tell: {ask}."
+        return _format_stuck(found, open_lengths)
+    names = format_list([format_tokens(length) for length in open_lengths])
+    return f"About {max(count or 0 for count in needed):,} samples a cell at {names} would tell ({ask})."
 
 
 def format_missing(run: Run) -> str:

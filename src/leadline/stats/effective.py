@@ -35,10 +35,11 @@ from leadline.stats.intervals import CONFIDENCE, Evidence, Interval, answers_beh
 from leadline.stats.marginals import evidence_by
 from leadline.stats.observations import FloatArray, Observations
 
-VERSION = 5
+VERSION = 6
 """Of the statistic. 2: intervals between measured lengths, and curves that rise again are not smoothed away. 3: the
 estimate is a measured length, with the interpolated crossing beside it. 4: a few partial scores that happen to be alike
-no longer make an interval sure. 5: every length is judged by its own documents, never surer than its own interval."""
+no longer make an interval sure. 5: every length is judged by its own documents, never surer than its own interval. 6:
+also where scores do not fall, and an end that is sure is said where the other is not."""
 RULER_THRESHOLD = 0.856
 """The score of Llama-2-7B at 4k, which RULER (Hsieh et al. 2024) takes as the threshold."""
 STEEP = 0.7
@@ -48,6 +49,8 @@ RISE_ERROR = 0.02
 RISE_DRAWS = 500
 MOST_MORE = 200.0
 """Times the documents of a length beyond which more samples are not said to decide it."""
+
+NOT_DECIDED = "not decided"
 
 Bound = Literal["crossing", "at least", "below"]
 LengthState = Literal["above", "below", "open"]
@@ -108,7 +111,7 @@ class EffectiveLength:
     wanted: int = 0
     interpolated: float | None = None
     """Where the curve crosses the threshold between `length` and the next measured length, if it does."""
-    unasked: int = 0
+    unasked: tuple[int, ...] = ()
     """Lengths that a stopping rule has not asked and that the others do not decide."""
     by_rule: bool = False
     """Whether a stopping rule chose the samples, so that ends are those of confidence sequences."""
@@ -118,50 +121,75 @@ class EffectiveLength:
 
     @property
     def decided(self) -> bool:
-        """Whether every length measured is surely above the threshold or surely below it."""
-        return not self.unasked and all(score.state != "open" for score in self.scores)
+        """Whether scores fall with length, and every length measured is surely above the threshold or surely below."""
+        return self.falls and not self.open_lengths
+
+    @property
+    def open_lengths(self) -> tuple[int, ...]:
+        """The lengths that may be on either side of the threshold, in order."""
+        return tuple(sorted([*(score.length for score in self.scores if score.state == "open"), *self.unasked]))
+
+    @property
+    def surely_reached(self) -> int | None:
+        """The longest length that surely reaches the threshold, as do all shorter ones."""
+        return None if self.low_open else round(self.low)
+
+    @property
+    def surely_failed(self) -> int | None:
+        """The shortest length that surely fails the threshold, as do all longer ones."""
+        beaten = self.high_open or (self.bound != "below" and self.high <= self.length)
+        return None if beaten else round(self.high)
 
     def __str__(self) -> str:
-        """`32k (95%: at least 16k, below 64k)`, `at least 128k`, `below 4k`."""
-        return f"{self.point} ({100 * self.confidence:g}%: {self.ends})" if self.ends else self.point
+        """`32k (95%: at least 16k, below 64k)`, `at least 128k`, `below 4k`, `below 4k (95%; 2k not decided)`."""
+        joint = ";" if self.is_partly_decided else ":"
+        return f"{self.point} ({100 * self.confidence:g}%{joint} {self.ends})" if self.ends else self.point
+
+    @property
+    def is_partly_decided(self) -> bool:
+        """Whether some length may be on either side of the threshold and an end is sure all the same."""
+        return self.falls and not self.decided and bool(self._sure)
 
     @property
     def point(self) -> str:
-        """`32k`, `at least 128k` or `below 4k`; `not decided` where some length may be on either side;
-        `up to 128k, not steadily` where scores reach the threshold again."""
-        point = format_tokens(self.length)
+        """`32k`, `at least 128k` or `below 4k`. Where some length may be on either side, what is sure all the same:
+        `below 4k`, `at least 4k`, `at least 4k, below 16k`, or `not decided`. `up to 128k, not steadily` where scores
+        reach the threshold again."""
         if not self.falls:
-            return f"up to {point}, not steadily"
+            return f"up to {format_tokens(self.length)}, not steadily"
         if not self.decided:
-            return "not decided"
-        return point if self.bound == "crossing" else f"{self.bound} {point}"
+            return self._sure or NOT_DECIDED
+        return format_tokens(self.length) if self.bound == "crossing" else f"{self.bound} {format_tokens(self.length)}"
 
     @property
-    def between(self) -> str:
-        """Where the effective length may be: `between 16k and 64k`, `below 8k`, `16k or more`, or
-        `anything from below 1k to above 4k`."""
-        low, high = format_tokens(self.low), format_tokens(self.high)
-        shortest, longest = format_tokens(self.scores[0].length), format_tokens(max(self.scores[-1].length, self.high))
-        if self.low_open and self.high_open:
-            return f"anything from below {shortest} to above {longest}"
-        if self.low_open:
-            return f"below {high}"
-        return f"{low} or more" if self.high_open else f"between {low} and {high}"
+    def _sure(self) -> str:
+        """`at least 16k, below 64k`; empty where neither end is sure."""
+        ends = {"at least": self.surely_reached, "below": self.surely_failed}
+        return ", ".join(f"{side} {format_tokens(end)}" for side, end in ends.items() if end is not None)
 
     @property
     def ends(self) -> str:
-        """`at least 16k, below 64k`; empty when the whole interval lies outside the lengths measured."""
+        """What belongs beside `point`: `at least 16k, below 64k`, `2k not decided`, or, where nothing is decided,
+        `anything from below 1k to above 4k`. Empty when the whole interval lies outside the lengths measured."""
         shortest, longest = self.scores[0].length, max(self.scores[-1].length, self.high)
-        surely_below = self.low_open and not self.high_open and self.high <= shortest
-        surely_beyond = self.high_open and not self.low_open and self.low >= longest
+        if self.is_partly_decided:
+            return f"{format_lengths(self.open_lengths)} not decided"
+        if self.low_open and self.high_open:
+            return f"anything from below {format_tokens(shortest)} to above {format_tokens(longest)}"
+        surely_below = self.low_open and self.high <= shortest
+        surely_beyond = self.high_open and self.low >= longest
         if surely_below or surely_beyond:
             return ""
-        if self.low_open and self.high_open:
-            return f"may be below {format_tokens(shortest)} or beyond {format_tokens(longest)}"
         # The high end is a length that surely fails, or the estimate itself where that failed at an earlier look.
         high = "below" if self.high > self.length else "at most"
         ends = [] if self.low_open else [f"at least {format_tokens(self.low)}"]
         return ", ".join(ends if self.high_open else [*ends, f"{high} {format_tokens(self.high)}"])
+
+
+def format_lengths(lengths: Sequence[int]) -> str:
+    """`512`, `512 and 1k`, `512 to 4k` for more than two, which follow each other."""
+    shown = [format_tokens(length) for length in lengths]
+    return " and ".join(shown) if len(shown) < 3 else f"{shown[0]} to {shown[-1]}"
 
 
 def effective_length(
@@ -234,20 +262,22 @@ def _states(
     means: FloatArray, intervals: Sequence[Interval], threshold: float, line: Threshold, *, falls: bool
 ) -> list[LengthState]:
     """Which lengths are surely above the threshold, from the shortest up, and surely below it, from the longest down.
-    The shortest length is above a threshold that is a share of its own score. Where scores fall with length, a length
-    that its own documents leave open does not end the row if two longer ones are above by theirs (or two shorter ones
-    below): that two are wrong at once is rare."""
+    The shortest length is above a threshold that is a share of its own score. A length that its own documents leave
+    open does not end the row if two longer ones are above by theirs (or two shorter ones below): that two are wrong at
+    once is rare. Where scores do not fall with length, each is on the side where it is by its own documents."""
     vague = _vague_ends(intervals[0], float(means[0]), threshold, line)
     sides = [side_of(float(m), interval, threshold, vague) for m, interval in zip(means, intervals, strict=True)]
     if line.share is not None:
         sides[0] = "above"
+    if not falls:
+        return sides
     states: list[LengthState] = ["open"] * len(sides)
     for i, side in enumerate(sides):
-        if side != "above" and not (falls and side == "open" and sides[i + 1 :].count("above") > 1):
+        if side != "above" and not (side == "open" and sides[i + 1 :].count("above") > 1):
             break
         states[i] = "above"
     for i, side in reversed(list(enumerate(sides))):
-        ended = side != "below" and not (falls and side == "open" and sides[:i].count("below") > 1)
+        ended = side != "below" and not (side == "open" and sides[:i].count("below") > 1)
         if states[i] == "above" or ended:
             break
         states[i] = "below"

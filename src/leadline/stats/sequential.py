@@ -413,6 +413,6 @@ def anytime_effective(
         low_open=low < 0,
         high_open=high == len(lengths),
         confidence=confidence,
-        unasked=sum(state == "open" and n not in asked for n, state in states.items()),
+        unasked=tuple(n for n, state in states.items() if state == "open" and n not in asked),
         by_rule=True,
     )

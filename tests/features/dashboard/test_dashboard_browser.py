@@ -99,7 +99,7 @@ def test_the_list_shows_every_run_with_its_headline(browser: Browser, address: s
             "niah",
             "1k to 64k",
             "27 of 27",
-            "not decided\nbelow 64k",
+            "below 64k\n1k and 8k not decided",
             "67%\n48–81%",
             "finished",
             "2025-11-15",

@@ -77,7 +77,7 @@ class CachedHeadline(NamedTuple):
     A cache file of another version cannot be decoded, so that its headlines are made anew.
     """
 
-    version: Literal[3]
+    version: Literal[4]
 
     created: str
     manifest: Stamp
@@ -143,7 +143,7 @@ class Headlines:
                     continue
                 self._queued.discard(entry.id)
             stamp = records_stamp(entry.folder)
-            self._known[entry.id] = CachedHeadline(3, entry.created, entry.stamp, stamp, _made(entry.folder))
+            self._known[entry.id] = CachedHeadline(4, entry.created, entry.stamp, stamp, _made(entry.folder))
             self.version += 1
             self._unsaved += 1
             if self._unsaved >= SAVE_AFTER:

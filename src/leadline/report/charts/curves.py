@@ -318,16 +318,22 @@ REACHED = "#3291b4"
 
 
 def effective_length_bar(run: Run, found: EffectiveLength, *, narrow: bool = False) -> Figure:
-    """A bar up to the effective length, with its interval and a mark at the claimed window."""
+    """A bar up to the effective length, with its interval and a mark at the claimed window. Where the length is not
+    decided, the bar ends at what is surely reached."""
     shortest, longest = found.scores[0].length, found.scores[-1].length
     end = float(max(longest, run.window or 0))  # JSON has no integers as large as a damaged manifest may state
     start = shortest / 2
-    reached = start if found.bound == "below" else found.length
+    shown = found.length if found.decided or not found.falls else found.surely_reached
+    reached = float(shown) if shown and not (found.decided and found.bound == "below") else start
+    value = found.point
+    if found.decided:
+        value = f"< {format_tokens(shortest)}" if found.bound == "below" else format_tokens(found.length)
+    align: Any = "left" if reached == start else "right" if reached == end and not found.decided else "center"
     row: ChartRow = {
         "start": start, "end": end, "reached": reached,
         "low": start if found.low_open else found.low,
         "high": end if found.high_open else found.high,
-        "value": f"< {format_tokens(shortest)}" if found.bound == "below" else format_tokens(found.length),
+        "value": value,
     }  # fmt: skip
     ticks = [n for n in (2**k for k in range(7, 27)) if start <= n <= end]
     scale = alt.Scale(type="log", base=2, domain=[start, end], nice=False)
@@ -347,16 +353,19 @@ def effective_length_bar(run: Run, found: EffectiveLength, *, narrow: bool = Fal
         base.mark_circle(size=90, color=REACHED, stroke=HEAD, strokeWidth=1.5, opacity=1, aria=False).encode(
             alt.X("reached:Q", scale=scale)
         ),
-        base.mark_text(dy=-17, fontSize=13, fontWeight="bold", color=HEAD, aria=False).encode(
+        base.mark_text(dy=-17, fontSize=13, fontWeight="bold", color=HEAD, aria=False, align=align).encode(
             alt.X("reached:Q", scale=scale), alt.Text("value:N")
         ),
     ]
+    if not found.decided:
+        del layers[-2]  # a dot is an estimate
     if run.window:
         row["window"] = float(run.window)
         layers.append(
             base.mark_tick(height=16, thickness=2, color=MUTED, aria=False).encode(alt.X("window:Q", scale=scale))
         )
-        if run.window > 1.5 * reached or run.window < 0.6 * reached:  # else the labels would overlap
+        room = 1.5 if found.decided else (end / start) ** 0.4  # else the labels would overlap
+        if run.window > room * reached or run.window < 0.9 * reached / room:
             side: Any = "right" if run.window == end else "center"
             claimed = base.mark_text(dy=-17, fontSize=11, align=side, color=MUTED, text="claimed", aria=False)
             layers.append(claimed.encode(alt.X("window:Q", scale=scale)))
