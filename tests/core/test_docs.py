@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
@@ -10,6 +11,14 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 TEXTS = [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+SCREEN = 60
+"""Lines of at most `WIDTH` characters: a longer one, as in tables, counts as several."""
+WIDTH = 160
+LONGER = {
+    "certify.md", "ci.md", "dashboard.md", "doctor.md", "exchange.md", "hosted.md", "in-process.md", "integrations.md",
+    "interoperability.md", "judges.md", "prices.md", "published.md", "reports.md", "training.md",
+}  # fmt: skip
+"""How-to pages that are still longer than a screen. No page may be added."""
 
 
 def anchors(page: Path) -> set[str]:
@@ -21,6 +30,27 @@ def anchors(page: Path) -> set[str]:
 def test_every_page_is_in_the_site() -> None:
     listed = re.findall(r"^ +- .+: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
     assert sorted(listed) == [page.name for page in PAGES]
+
+
+def shelf(name: str) -> list[str]:
+    """The pages below one heading of the site's navigation."""
+    (listed,) = re.findall(rf"^  - {name}:\n((?:      +- .+\n)+)", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    return re.findall(r": (\S+\.md)$", listed, re.MULTILINE)
+
+
+def test_the_site_has_four_shelves() -> None:
+    assert re.findall(r"^  - (\S+):$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE) == [
+        "Start",
+        "How-to",
+        "Reference",
+        "Background",
+    ]
+
+
+@pytest.mark.parametrize("name", sorted(set(shelf("How-to")) - LONGER))
+def test_a_how_to_is_at_most_a_screen(name: str) -> None:
+    lines = (ROOT / "docs" / name).read_text().splitlines()
+    assert sum(max(1, math.ceil(len(line) / WIDTH)) for line in lines) <= SCREEN
 
 
 @pytest.mark.parametrize("page", TEXTS, ids=lambda page: page.name)
