@@ -1,4 +1,4 @@
-"""The demo falls back on a simulated model, and says why; the tiny model of docs/in-process.md runs."""
+"""The demo falls back on a simulated model, and says why; the tiny model of docs/tiny-model.md runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from leadline.models.hf import smollm2
 from leadline.store.runs import read_records
 from support.commands import Say
 
-PAGE = Path(__file__).parents[2] / "docs" / "in-process.md"
+PAGE = Path(__file__).parents[2] / "docs" / "tiny-model.md"
 
 
 def test_the_demo_asks_a_real_model_as_published_protocols_do() -> None:
@@ -31,9 +31,8 @@ def test_the_demo_asks_a_real_model_as_published_protocols_do() -> None:
 def test_the_tiny_model_of_the_page_is_planned_and_run_as_the_page_says(say: Say, tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     page = PAGE.read_text()
-    [section] = re.findall(r"^## Without a download.*?(?=^## )", page, re.DOTALL | re.MULTILINE)
-    [script] = re.findall(r"```python\n# tiny.py\n(.*?)```", section, re.DOTALL)
-    commands = re.findall(r"^leadline (.*)$", section, re.MULTILINE)
+    [script] = re.findall(r"```python\n# tiny.py\n(.*?)```", page, re.DOTALL)
+    commands = re.findall(r"^leadline (.*)$", page, re.MULTILINE)
     (tmp_path / "tiny.py").write_text(script)
     runpy.run_path(str(tmp_path / "tiny.py"))
     assert len(commands) == 4

@@ -2,7 +2,7 @@
 
     hf:FOLDER?dtype=bfloat16&rope=yarn:4        hf:org/model?revision=main        hf:model.gguf
 
-Each document is read once and all its probes are answered against it; see docs/in-process.md. This module does not
+Each document is read once and all its probes are answered against it; see docs/read-once.md. This module does not
 import torch; opening a model does.
 """
 
