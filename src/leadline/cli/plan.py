@@ -24,6 +24,7 @@ from leadline.run.continuing import RunFolder, find_run_folder
 from leadline.run.estimate import Cost
 from leadline.run.money import money, side_by_side
 from leadline.run.plan import Plan, prepare
+from leadline.run.repeats import repeats_cost
 from leadline.store.manifest import MANIFEST, read_manifest, refuse_other_run
 from leadline.store.prices import BATCH, tariff_from_flags, tariff_of
 from leadline.store.runs import count_done
@@ -93,6 +94,7 @@ def plan(
             values["seconds"] = made.cost.seconds(tokens_per_second) if tokens_per_second else None
             values |= _money_values(made, tariff)
             values["judges"] = _judge_values(made, judge_price_in, judge_price_out)
+            values["repeats"] = _repeat_values(made, values["money"])
             values["detection"] = detection(made, parse_points(detect), like, gate) if detect else None
         found.append(values)
         if not flags.json_:
@@ -161,6 +163,15 @@ def _money_values(made: Plan, tariff: Tariff | None) -> dict[str, Any]:
     }
 
 
+def _repeat_values(made: Plan, money: float | None) -> dict[str, Any] | None:
+    """What asking questions twice adds, about; None if the plan asks none twice."""
+    cost = repeats_cost(made)
+    if not cost.requests:
+        return None
+    share = cost.requests / max(made.cost.requests, 1)
+    return asdict(cost) | {"money": None if money is None else share * money}
+
+
 def _judge_values(plan: Plan, price_in: float | None, price_out: float | None) -> dict[str, Any]:
     """What every judge costs, apart from the tested model: at the prices of the file, or of the flags."""
     limits, has_prices = plan.spec.limits, price_in is not None or price_out is not None
@@ -193,6 +204,12 @@ def _show(values: dict[str, Any], forecast: Sequence[str]) -> None:
     for line in forecast:
         label, _, rest = line.partition(" ")
         echo(f"{label:<7} {rest}" if label in ("memory", "time") else f"        {line}")
+    if (repeats := values["repeats"]) is not None:
+        paid = "" if repeats["money"] is None else f", {format_money(repeats['money'], values['currency'])}"
+        echo(
+            f"again   about {format_count(repeats['requests'], 'question')} asked twice, to see how answers differ: "
+            f"{repeats['prompt_tokens']:,} prompt tokens{paid} more"
+        )
     if judges := values["judges"]:
         _show_judges(judges, values["currency"])
     if values["until"]:
@@ -261,6 +278,7 @@ def _money_lines(values: dict[str, Any]) -> Iterator[str]:
     if values.get("prices"):
         yield values["prices"]
     whole = values["money"] + sum(cost["money"] or 0.0 for cost in values.get("judges", {}).values())
+    whole += (values.get("repeats") or {}).get("money") or 0.0
     if (budget := values.get("budget")) is not None and budget < whole:
         share = f"about {budget / whole:.0%}" if budget >= 0.01 * whole else "less than 1%"
         limit = f"the budget of {format_money(budget, currency)}"

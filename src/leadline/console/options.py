@@ -161,6 +161,14 @@ class RunOptions:
     prices: PricesOption = None
     tier: TierOption = None
     budget: BudgetOption = None
+    repeats: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            help="Share of the questions that is asked twice, to see how answers to the same question differ. "
+            "[default: a tenth, 20 to 200, where the model has no greedy decoding]",
+        ),
+    ] = None
     time: Annotated[
         str | None,
         typer.Option(
@@ -176,7 +184,8 @@ class RunOptions:
 
 _SPEC_FLAGS = ("model", "lengths", "depths", "samples", "reading", "seed", "allowance")
 _LIMIT_FLAGS = (
-    "workers", "attempts", "timeout", "rate_limit_wait", "ray", "anyway", "batch", "prices", "tier", "budget", "time",
+    "workers", "attempts", "timeout", "rate_limit_wait", "ray", "anyway", "batch", "prices", "tier", "budget",
+    "repeats", "time",
 )  # fmt: skip
 
 

@@ -295,6 +295,16 @@ class CountsPrompts(Protocol):
 
 
 @runtime_checkable
+class KnowsDecoding(Protocol):
+    """A model that may have no greedy decoding: the same question may get another answer."""
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether answers are decoded greedily, as far as is known by now: a refusal may say otherwise later."""
+        ...
+
+
+@runtime_checkable
 class DeclaresTools(Protocol):
     """A model whose chat template declares tools."""
 

@@ -95,6 +95,13 @@ class Limits(FrozenModel):
     tier: str = Field("", description="tier of these prices, such as batch")
     budget: str = Field("", description="money after which the run stops, such as 20usd; needs prices")
     batch: bool = Field(False, description="ask by the provider's batches, at a lower price, within a day")
+    repeats: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="share of the questions that is asked twice to see how answers differ; "
+        "by default a tenth, 20 to 200, where a model has no greedy decoding",
+    )
     time: str = Field("", description="time in which the run ends, such as 10min; it asks what it can tell by then")
 
 

@@ -226,6 +226,8 @@ def footnotes(run: Run) -> list[str]:
             worst = format_percent(whole.if_failed_wrong)
             line += f"; counted as wrong, overall accuracy would fall from {format_percent(whole.mean)}% to {worst}%"
         lines.append(f"{line}.")
+    if run.repeats is not None:
+        lines.append(f"Asked again: {run.repeats.describe()}. A smaller difference between two runs may be noise.")
     lines += format_moved(run.table)
     lines += format_scorer_gaps(run.table)
     lines += mixed_variants(run.metrics.items())

@@ -22,6 +22,7 @@ from leadline.results.breakdowns import (
     wording_spreads,
 )
 from leadline.results.progress import RunProgress, SampleCounter, finished_if_whole, status_of
+from leadline.results.repeats import Repeats, repeats_of
 from leadline.results.table import GridPoint, Table, planned_points, tabulate
 from leadline.results.totals import Receipts, Totals
 from leadline.stats.effective import Threshold
@@ -249,6 +250,11 @@ class Run:
     def rule(self) -> str:
         """The stopping rule, where one decided how many samples a cell needs."""
         return str(self.manifest.spec.get("until") or "")
+
+    @cached_property
+    def repeats(self) -> Repeats | None:
+        """What differed where questions were asked a second time; None where none were."""
+        return repeats_of(self.folder)
 
     @cached_property
     def strata(self) -> list[Stratum]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from leadline.results.breakdowns import AbsentRates, Stratum, TaskVerdict, WordingSpread
+from leadline.results.repeats import Repeats
 from leadline.results.run import Run
 from leadline.results.sentences import effective_warning
 from leadline.results.table import BESIDE_HEADLINE, GridPoint, Tally, means_by
@@ -69,6 +70,7 @@ def summary(run: Run) -> dict[str, Any]:
             else {}
         ),
         **({"absent": [absent_values(one) for one in run.absent]} if run.absent else {}),
+        **({"repeats": repeats_values(run.repeats)} if run.repeats is not None else {}),
         **({"wordings": [wording_values(one) for one in run.wordings]} if run.wordings else {}),
         "cells": [{**place._asdict(), **tally_values(tally)} for place, tally in table.cells.items()],
     }
@@ -84,6 +86,16 @@ def _design_effect_values(run: Run) -> dict[str, Any]:
         "design_effect": found.effect,
         "haystacks_lost_whole": found.lost,
         "lost_whole_unseen": found.unseen,
+    }
+
+
+def repeats_values(repeats: Repeats) -> dict[str, Any]:
+    return {
+        "questions": repeats.questions,
+        "flipped": repeats.flipped,
+        "other_text": repeats.other_text,
+        "other_prompt": repeats.other_prompt,
+        "flip_rate": estimate_values(repeats.rate),
     }
 
 

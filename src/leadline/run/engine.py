@@ -18,6 +18,7 @@ from leadline.core.errors import Interrupted, RunStopped, ServerError
 from leadline.core.records import Completion, Failure, Record
 from leadline.core.types import Cell, Document
 from leadline.core.workers import start_workers, within_file_limit
+from leadline.run.counts import keep_counts
 from leadline.run.documents import PlannedDocument, cells_of, planned_documents, with_drafts
 from leadline.run.events import Answered, Event, Listener, Note, PendingWatch, Started, Stopping, ignore
 from leadline.run.money import budget_of
@@ -58,6 +59,8 @@ def execute(
 def begin(plan: Plan, writer: RunWriter, only: Set[str] | None) -> Set[str]:
     """The keys of the cells that are not asked now. Keeps the prices of the run."""
     plan.fitter.share_text(plan.spec.depths, writer.manifest.added_depths)
+    if plan.fitter.counting is not None:
+        keep_counts(plan.fitter.counting, writer.folder)
     if plan.tariff is not None:
         save_prices(writer.folder, {plan.spec.model: plan.tariff})
     if only is None:

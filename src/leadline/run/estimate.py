@@ -37,6 +37,11 @@ class Cost:
             self.output_tokens + other.output_tokens,
         )
 
+    def scaled(self, share: float) -> Cost:
+        """About this share of it."""
+        counts = (self.requests, self.prompt_tokens, self.tokens_read, self.output_tokens)
+        return Cost(*(round(share * count) for count in counts))
+
     def seconds(self, tokens_per_second: float) -> float:
         """At a reading speed; generated tokens count like read ones, which is right for short answers."""
         return (self.tokens_read + self.output_tokens) / tokens_per_second

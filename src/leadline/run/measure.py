@@ -32,6 +32,7 @@ from leadline.run.engine import execute
 from leadline.run.events import Listener, Note, ignore, reporting_waits
 from leadline.run.money import affordable_lengths
 from leadline.run.plan import OpenModel, Plan, check_disk_space, prepare
+from leadline.run.repeats import ask_again
 from leadline.run.stopping import Stop
 from leadline.run.time_limit import TimeLimit, parse_time
 from leadline.store.manifest import MANIFEST
@@ -97,6 +98,7 @@ def measure_spec(
         ask = _ask_all if rule is None else partial(rule.ask, rule.look_for(plan, lengths))
         asking = execute_in_batches if spec.limits.batch else execute
         found = ask(plan, folder, partial(asking, keep_prompts=keep_prompts, stop=stop, time=time), listen)
+        ask_again(plan, folder, partial(asking, stop=stop, time=time), listen)
     errors = take_steps(steps, folder, spec, listen, stop)
     return Measured(load_run(folder), found, errors)
 

@@ -22,6 +22,7 @@ from leadline.run.time_limit import ROUND_SHARE
 from leadline.stats.allocate import Design, until_effective
 from leadline.stats.observations import observations
 from leadline.store.prices import RunPrices
+from leadline.store.runs import AGAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,10 +194,10 @@ class Budget:
 
 def budget_of(limits: Limits, folder: Path, tested: str, tariff: Tariff | None) -> Budget | None:
     """The budget for a model with these prices, the tested one or a judge, less what the run in the folder has cost:
-    its records, also those that were replaced, and the verdicts of judges."""
+    its records, also those that were replaced or asked again, and the verdicts of judges."""
     limit = check_budget(limits.budget, tariff)
     if limit is None or tariff is None:
         return None
-    prices = RunPrices(folder)
+    prices = RunPrices(folder.parent if folder.name == AGAIN else folder)
     spent = prices.model_money(prices.of(tested)) + sum(prices.judge_money().values())
     return Budget(limit, tariff, spent)

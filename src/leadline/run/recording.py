@@ -38,8 +38,8 @@ from leadline.core.types import Document, Probe, Question, Reading
 from leadline.run.retry import Asked
 from leadline.scorers.failure import FEWER_TOKENS_READ, classify, value_of_another_line
 from leadline.scorers.match import abstention
-from leadline.store.manifest import Manifest, read_manifest
-from leadline.store.runs import RunWriter, every_record, locked, replace_records
+from leadline.store.manifest import MANIFEST, Manifest, read_manifest
+from leadline.store.runs import AGAIN, RunWriter, every_record, locked, replace_records
 
 
 def receipt_for(ours: int, outcome: Outcome, cacheable: int = 0, *, estimated: bool = False) -> Receipt:
@@ -313,7 +313,10 @@ def rescore(folder: Path, scorers: Sequence[str] = (), *, only: bool = False, tr
 
     The records are replaced at once, and what they were is kept beside them. The scorers become part of the run's
     identity, so it can be resumed with the same ones. Scorers in files that only the folder names need `trust`.
+    Questions that were asked again are graded alike.
     """
+    if (folder / AGAIN / MANIFEST).exists():
+        rescore(folder / AGAIN, scorers, only=only, trust=trust)
     with registry.names_of_folder(folder, scorers, trust=trust), locked(folder):
         manifest, records = read_manifest(folder), list(every_record(folder))  # replaced ones stay: they were paid for
         newest = _newest(records)

@@ -39,7 +39,7 @@ from leadline.core.errors import SourceError, UnknownName, UsageError
 from leadline.core.files import expand_path, parse_json, parse_toml, read_inside, read_text
 from leadline.core.money import MILLION, STANDARD, Payment, Rates, Tariff
 from leadline.store.files import replace_file
-from leadline.store.runs import every_record
+from leadline.store.runs import AGAIN, every_record
 
 FIX = "see docs/prices.md for the format"
 BATCH = "batch"
@@ -309,8 +309,11 @@ class RunPrices:
         return saved_prices(self.folder).get(model)
 
     def model_money(self, tariff: Tariff | None) -> float:
-        """What all records of the tested model cost at its prices: those that newer ones replaced were paid for too."""
-        return sum(map(tariff.cost_of, every_record(self.folder))) if tariff is not None else 0.0
+        """What all records of the tested model cost at its prices: those that newer ones replaced, and those of
+        questions that were asked again, were paid for too."""
+        if tariff is None:
+            return 0.0
+        return sum(map(tariff.cost_of, chain(every_record(self.folder), every_record(self.folder / AGAIN))))
 
     def judge_money(self) -> dict[str, float]:
         """By judge, what all its verdicts cost; without judges that have no price."""

@@ -3,6 +3,8 @@
     manifest.json     what the run is; replaced whole, never edited in place
     records.jsonl     one record per line, appended with one system call each; the source of truth
     records-1.jsonl   the records before `leadline rescore`
+    counts.jsonl      what a provider's counts of prompts led to, where its tokenizer is not known
+    again/            the questions that were asked a second time, as a run folder of their own
     prompts/          one text file per prompt, only with --keep-prompts
     lock              held while a process writes
 
@@ -87,6 +89,8 @@ def _well_formed(value: Any) -> Any:
 
 
 RECORDS = "records.jsonl"
+AGAIN = "again"
+"""In a run folder: the questions that were asked a second time, as a run of its own."""
 MAX_LINE_BYTES = 256 << 20
 """A longer line is no record: such a file is refused before it fills the memory."""
 PROMPTS = "prompts"

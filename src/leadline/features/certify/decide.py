@@ -23,6 +23,7 @@ import numpy as np
 from leadline.core.errors import UsageError
 from leadline.core.format import format_length
 from leadline.features.certify.drift import Drift
+from leadline.results.repeats import Repeats
 from leadline.stats.compare import Comparison, Difference, Pairs, Scope, compare
 from leadline.stats.gate import GateResult, check_gate, parse_gate
 from leadline.stats.intervals import Interval, wilson
@@ -259,16 +260,10 @@ def _median_ratios(base: Times, candidate: Times) -> dict[int, tuple[float, Inte
 
 @dataclass(frozen=True, slots=True)
 class SelfFlips:
-    """Prompts that one side was asked twice, and how many of its scores and texts differed."""
+    """Prompts that one side was asked twice, and what differed."""
 
     role: str
-    prompts: int
-    flipped: int
-    other_text: int
-
-    @property
-    def interval(self) -> Interval:
-        return wilson(self.flipped, self.prompts)
+    repeats: Repeats
 
 
 @dataclass(frozen=True, slots=True)

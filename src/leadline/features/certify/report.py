@@ -18,6 +18,7 @@ from leadline.report.charts.render import PageFigure
 from leadline.report.comparison import comparison_markdown, difference_row, junit_xml
 from leadline.report.page import asset, page_style, policy, template
 from leadline.results.run import Run
+from leadline.results.summary import repeats_values
 from leadline.stats.drift import DriftMean
 
 PACKAGE = "leadline.features.certify"
@@ -44,13 +45,7 @@ def headline(found: Certification) -> str:
 
 def noise_lines(found: Certification) -> list[str]:
     """What each side does to itself."""
-    lines = []
-    for flips in found.self_flips:
-        interval = flips.interval
-        lines.append(
-            f"{flips.role} asked again: {flips.flipped} of {format_count(flips.prompts, 'prompt')} scored otherwise "
-            f"({100 * interval.low:.1f} to {100 * interval.high:.1f}%), {flips.other_text} answers differ in text"
-        )
+    lines = [f"{flips.role} asked again: {flips.repeats.describe()}" for flips in found.self_flips]
     flip = next(figure for figure in figures(found) if figure.name == "flip rate")
     assert flip.value is not None
     lines.append(f"between the sides: {format_figure(flip)} scored otherwise{_tie_words(found)}")
@@ -136,7 +131,7 @@ def values(found: Certification) -> dict[str, Any]:
         "cached_against_fresh": [asdict(cache) for cache in found.caches],
         "ties": asdict(found.ties),
         "deterministic_mode": dict(found.determinism),
-        "asked_again": [asdict(flips) for flips in found.self_flips],
+        "asked_again": [{"role": flips.role, **repeats_values(flips.repeats)} for flips in found.self_flips],
         "checks": [asdict(check) for check in found.decision.gate.checks],
         "parts": [asdict(d) for d in found.decision.comparison.differences],
         "differing": list(found.warnings),

@@ -41,21 +41,20 @@ from leadline.features.certify.drift import (
     times_of,
 )
 from leadline.results.comparability import IN_THE_TEXT, comparability, pair_runs
+from leadline.results.repeats import choose_repeats, repeats_of
 from leadline.results.run import Run, load_run
 from leadline.results.totals import refuse_unmeasured
 from leadline.run.documents import cells_of, planned_documents
 from leadline.run.engine import execute
 from leadline.run.events import Listener, ignore
 from leadline.run.plan import Plan, check_disk_space, prepare
+from leadline.run.repeats import repeat
 from leadline.run.serving import StartedServer
 from leadline.stats.compare import Pairs
 from leadline.stats.observations import observations
 from leadline.store.manifest import MANIFEST, Manifest, read_manifest
 from leadline.store.runs import open_run, read_records
 
-REPEATED_SHARE = 0.1
-"""Of the prompts, those that a side is asked again."""
-FEWEST_REPEATED, MOST_REPEATED = 20, 200
 Listening = Callable[[], AbstractContextManager[Listener]]
 
 
@@ -257,28 +256,13 @@ def _ask(side: Side, plan: Plan, upto: int, listening: Listening) -> None:
 
 
 def _ask_again(side: Side, plan: Plan, upto: int, listening: Listening) -> list[SelfFlips]:
-    """Asks some prompts a second time, into a folder of their own: what the side does to itself."""
-    cells = [cell for cell in _cells(plan) if cell.sample < upto]
-    count = min(len(cells), MOST_REPEATED, max(FEWEST_REPEATED, int(REPEATED_SHARE * len(cells))))
-    step = len(cells) / count
-    chosen = {cells[int(number * step)].key for number in range(count)}
-    folder = side.folder.with_name(f"{side.folder.name}-again")
-    with open_run(folder, plan.manifest) as writer:
-        missing = frozenset(chosen - writer.done)
-        if missing:
-            with blaming(side.server), listening() as listen:
-                execute(plan, writer, listen=listen, only=missing)
-    first = {r.cell.key: r for r in read_records(side.folder) if r.cell.key in chosen and not r.failed}
-    second = {r.cell.key: r for r in read_records(folder) if r.cell.key in first and not r.failed}
-    pairs = [(first[key], record) for key, record in second.items()]
-    return [
-        SelfFlips(
-            side.role,
-            len(pairs),
-            sum(a.score != b.score for a, b in pairs),
-            sum(getattr(a.outcome, "text", "") != getattr(b.outcome, "text", "") for a, b in pairs),
-        )
-    ]
+    """Asks some prompts a second time: what the side does to itself."""
+    wanted = {cell.key for cell in _cells(plan) if cell.sample < upto}
+    chosen = choose_repeats(record for record in read_records(side.folder) if record.cell.key in wanted)
+    with blaming(side.server), listening() as listen:
+        repeat(plan, side.folder, chosen, execute, listen)
+    repeats = repeats_of(side.folder, wanted)
+    return [SelfFlips(side.role, repeats)] if repeats is not None else []
 
 
 def _cells(plan: Plan) -> list[Cell]:

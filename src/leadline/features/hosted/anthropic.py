@@ -109,10 +109,6 @@ class AnthropicAdapter:
             least = next((n for v, n in sorted(LEAST_CACHED.items(), reverse=True) if self._version >= v), least)
         return Caching(least, marks=MOST_MARKS, primes=True)
 
-    @property
-    def greedy(self) -> bool:
-        return self.settings.temperature == 0
-
     def open_batches(self, client: HttpClient, questions: QuestionWriter) -> Batches:
         return AnthropicBatches(BatchClient(client, self._key_name), questions).checked()
 

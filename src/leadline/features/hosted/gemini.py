@@ -74,10 +74,6 @@ class GeminiAdapter:
             LEAST_CACHED if self._version >= (3, 0) else LEAST_CACHED_BEFORE, objects=True, hours=self._ttl / 3600
         )
 
-    @property
-    def greedy(self) -> bool:
-        return self.settings.temperature == 0
-
     def open_batches(self, client: HttpClient, questions: QuestionWriter) -> Batches:
         return GeminiBatches(BatchClient(client, self._key_name), questions, self.settings.model).checked()
 

@@ -94,6 +94,10 @@ class LiteLLMModel:
         )
 
     @property
+    def is_greedy(self) -> bool:
+        return self._temperature == 0
+
+    @property
     def address(self) -> str:
         """A thread that asks waits for a server."""
         return self._options["base_url"] or f"litellm: {self._provider}"

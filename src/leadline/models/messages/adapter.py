@@ -88,11 +88,6 @@ class Adapter(Protocol):
     @property
     def caching(self) -> Caching: ...
 
-    @property
-    def greedy(self) -> bool:
-        """Whether the same question gets the same answer, as far as the API promises it."""
-        ...
-
     def model_path(self) -> str:
         """Where the API describes the model."""
         ...

@@ -101,10 +101,8 @@ class MessagesModel:
             notes.append("lengths are the provider's own counts of each prompt; receipts decide")
         else:
             notes.append("lengths are estimates, as prompts are not counted; receipts say how long they were")
-        if not self.adapter.greedy:
-            notes.append(
-                "no greedy decoding: ask again with --out FOLDER to see how answers to the same questions differ"
-            )
+        if not self.is_greedy:
+            notes.append("no greedy decoding: answers to the same question differ from run to run")
         if options.max_tokens is not None:
             notes.append(f"up to {options.max_tokens} output tokens, beyond the length where tasks allow fewer")
         return ModelCard(
@@ -126,6 +124,10 @@ class MessagesModel:
     @property
     def address(self) -> str:
         return self._client.base_url
+
+    @property
+    def is_greedy(self) -> bool:
+        return self.adapter.settings.temperature == 0
 
     @property
     def max_tokens(self) -> int | None:

@@ -316,6 +316,10 @@ class OpenAIModel:
         endpoint = Endpoint(self._client, self.server.model, self._options.api_key_env, self._options.extra)
         return server_ways(endpoint, self.server, lambda: self.prefix_cache.block)
 
+    @property
+    def is_greedy(self) -> bool:
+        return self._requests.temperature == 0
+
     @cached_property
     def card(self) -> ModelCard:
         server, options, notes = self.server, self._options, list(self._notes)

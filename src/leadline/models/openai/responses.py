@@ -59,10 +59,6 @@ class ResponsesAdapter:
     def caching(self) -> Caching:
         return Caching(LEAST_CACHED, marks=MOST_MARKS if self._marks else 0)
 
-    @property
-    def greedy(self) -> bool:
-        return self.settings.temperature == 0
-
     def open_batches(self, client: HttpClient, questions: QuestionWriter) -> Batches:
         return OpenAIBatches(BatchClient(client, self._key_name), questions).checked()
 

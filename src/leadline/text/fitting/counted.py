@@ -17,6 +17,7 @@ import numpy as np
 
 from leadline.core.contracts import Tokenizer
 from leadline.core.drafts import Draft
+from leadline.core.seeds import digest
 from leadline.core.types import Cell, Document, Planted, Probe
 
 Count = Callable[[Document, Probe], int | None]
@@ -40,6 +41,24 @@ WEIGHT = 0.3
 """Of the last document in the share that is expected of the next one."""
 
 
+class CountedQuestion(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the counts of a question led to."""
+
+    correction: int
+    dots: int = 0
+    off: int | None = 0
+    """Tokens beyond those it was to have; None where it could not be counted."""
+
+
+class CountedDraft(msgspec.Struct, frozen=True):
+    """What the counts of a document led to: with it, it is laid out again as it was and nothing is counted."""
+
+    draft: str
+    dots: str
+    questions: dict[str, CountedQuestion]
+    """By the key of their cells."""
+
+
 @dataclass
 class Counting:
     """The counts of one model, and what they have shown. Used by many threads."""
@@ -54,8 +73,10 @@ class Counting:
     """Those that are used; empty before the first document."""
     counts: list[int] = field(default_factory=list)
     """Counts that each document took."""
-    off: list[int] = field(default_factory=list)
-    """Tokens by which each question was still off at the end."""
+    known: dict[str, CountedDraft] = field(default_factory=dict)
+    """Documents that were counted before, by the digest of what they ask."""
+    keep: Callable[[CountedDraft], None] | None = None
+    """Keeps one for the next start of the run."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def expected_share(self, task: str, length: int) -> float:
@@ -78,13 +99,24 @@ class Counting:
             before = self.misses.get(task)
             self.misses[task] = tokens if before is None else (1 - WEIGHT) * before + WEIGHT * tokens
 
-    def fit(self, draft: Draft, lay_out: LayOut) -> Document:
-        """The draft as a document whose prompts have the asked length by the provider's count."""
+    def fit(self, draft: Draft, lay_out: LayOut, extra: Mapping[int, int]) -> Document:
+        """The draft as a document whose prompts have the asked length by the provider's count. `extra` is what the
+        layout adds to the allowances of a length."""
+        asked = [(q.cell.key, q.allowance + extra.get(q.cell.length, 0)) for q in draft.questions]
+        name = digest(asked)
         fit = _CountedFit(self, draft, lay_out)
+        known = self.known.get(name)
+        if known is not None and known.questions.keys() == {key for key, _ in asked}:
+            return fit.as_before(known)
         document = fit.verbatim() if draft.filler is None else fit.fitted()
+        counted = CountedDraft(name, self.dots, fit.found())
         with self._lock:
             self.counts.append(fit.counts)
-            self.off += fit.off
+            is_exact = all(not question.off for question in counted.questions.values())
+            if is_exact or self.keep is not None:  # the first documents of a plan may be tried again
+                self.known[name] = counted
+            if self.keep is not None:
+                self.keep(counted)
         return document
 
 
@@ -96,8 +128,9 @@ class _CountedFit:
         self.draft = draft
         self.lay_out = lay_out
         self.counts = 0
-        self.off: list[int] = []
         self.corrections: dict[Cell, int] = {}
+        self.settled: dict[Cell, tuple[int, int | None]] = {}
+        """The dots before a question, and the tokens by which it is still off."""
         self.most_dots = FEWEST_DOTS
 
     def _laid_out(self) -> Document:
@@ -113,6 +146,27 @@ class _CountedFit:
         self.counts += 1
         tokens = self.counting.count(document, probe)
         return None if tokens is None else tokens - probe.prompt_tokens
+
+    def found(self) -> dict[str, CountedQuestion]:
+        return {
+            q.cell.key: CountedQuestion(self.corrections.get(q.cell, 0), *self.settled.get(q.cell, (0, 0)))
+            for q in self.draft.questions
+        }
+
+    def as_before(self, known: CountedDraft) -> Document:
+        """The document as it was laid out by its counts."""
+        self.corrections = {q.cell: known.questions[q.cell.key].correction for q in self.draft.questions}
+        document = self._laid_out()
+        if self.draft.filler is None:
+            return document
+        self.counting.dots = self.counting.dots or known.dots
+
+        def again(probe: Probe) -> Probe:
+            counted = known.questions[probe.cell.key]
+            return self._noted(counted.off, self._with_dots(probe, counted.dots, known.dots))
+
+        probes = tuple(p if p.not_asked is not None else again(p) for p in document.probes)
+        return _in_counted_tokens(replace(document, probes=probes))
 
     # --- texts that are sent as they are
 
@@ -186,14 +240,14 @@ class _CountedFit:
         off = known[probe.cell] if probe.cell in known else self._off(document, probe)
         if off:
             self._choose_dots(document, probe, off)
-        dots, best = 0, (off, probe)
+        dots, best = 0, (0, off)
         while off and counts > 0 and 0 <= dots - off <= self.most_dots:
             dots, counts = dots - off, counts - 1
-            padded = self._with_dots(probe, dots)
-            off = self._off(document, padded)
-            if off is not None and abs(off) < abs(best[0] or 0):
-                best = (off, padded)
-        return self._noted(*best)
+            off = self._off(document, self._with_dots(probe, dots))
+            if off is not None and abs(off) < abs(best[1] or 0):
+                best = (dots, off)
+        self.settled[probe.cell] = best
+        return self._noted(best[1], self._with_dots(probe, best[0]))
 
     def _choose_dots(self, document: Document, probe: Probe, off: int) -> None:
         """Once for a model: the first of DOTS that are a token each."""
@@ -204,8 +258,10 @@ class _CountedFit:
             if tokens is not None and abs(tokens - probe.prompt_tokens - off - TRIED_DOTS) <= 1:
                 return
 
-    def _with_dots(self, probe: Probe, count: int) -> Probe:
-        text = self.counting.dots * count
+    def _with_dots(self, probe: Probe, count: int, dots: str = "") -> Probe:
+        if not count:
+            return probe
+        text = (dots or self.counting.dots) * count
         ids = np.concatenate([self.counting.tokenizer.encode(text), probe.suffix_ids]).astype(np.int32)
         correction = probe.prompt_tokens - probe.cut - len(ids)
         return replace(probe, user_suffix=text + probe.user_suffix, suffix_ids=ids, correction=correction)
@@ -214,7 +270,6 @@ class _CountedFit:
         if off is None:
             note = "its length is an estimate: the prompt could not be counted"
             return replace(probe, notes=(*probe.notes, note))
-        self.off.append(off)
         if not off:
             return probe
         note = f"by the provider's count {abs(off)} tokens {'longer' if off > 0 else 'shorter'} than asked"

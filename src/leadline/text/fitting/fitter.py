@@ -82,7 +82,9 @@ class Fitter:
         """The draft as a document of its exact length. A draft without filler is used verbatim."""
         if draft.tools and self.frame.form == "completion":  # without a template they are part of the text
             draft = replace(draft, head=tools_as_text(draft.tools) + draft.head, tools=())
-        return self._with_tools(draft) if self.counting is None else self.counting.fit(draft, self._with_tools)
+        if self.counting is None:
+            return self._with_tools(draft)
+        return self.counting.fit(draft, self._with_tools, self.extra_allowance)
 
     def _with_tools(self, draft: Draft) -> Document:
         document = self._fit(draft)
