@@ -66,7 +66,7 @@ class StratumCounter:
         for task, label, _ in self._found:
             values[task, label] = values.get((task, label), 0) + 1
         return [
-            Stratum(*key, {n: mean_interval(*found) for n, found in sorted(lengths.items())})
+            Stratum(*key, {n: mean_interval(*scores) for n, scores in sorted(lengths.items())})
             for key, lengths in sorted(self._found.items(), key=lambda item: _natural(item[0]))
             if values[key[:2]] > 1
         ]
@@ -136,7 +136,7 @@ def task_verdicts(
     table: Table, strata: Sequence[Stratum], effective: Mapping[str, EffectiveLength]
 ) -> list[TaskVerdict]:
     """One for each task."""
-    found = []
+    verdicts = []
     for task in table.tasks:
         longest = max((n for n in table.lengths_of(task) if table.by_task_and_length[task, n].estimate), default=0)
         here = [s for s in strata if s.task == task and longest in s.by_length]
@@ -151,7 +151,7 @@ def task_verdicts(
             weakest = None
         if weakest and sum(s.by_length[longest].mean == weakest.by_length[longest].mean for s in here) > 1:
             weakest = None  # of several that tie none is the weakest
-        found.append(
+        verdicts.append(
             TaskVerdict(
                 task,
                 effective.get(task),
@@ -162,7 +162,7 @@ def task_verdicts(
                 details.get(mistake, 0),
             )
         )
-    return found
+    return verdicts
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,10 +181,10 @@ class AbsentRates:
 
 def absent_rates(records: Iterable[Record]) -> list[AbsentRates]:
     """By task and length, in that order; empty where no task has the option."""
-    found: dict[tuple[str, int], tuple[list[Record], list[Record]]] = {}
+    both_kinds: dict[tuple[str, int], tuple[list[Record], list[Record]]] = {}
     for record in records:
         if record.question.absent is not None and not record.failed:
-            both = found.setdefault((record.cell.task, record.cell.length), ([], []))
+            both = both_kinds.setdefault((record.cell.task, record.cell.length), ([], []))
             both[record.question.absent].append(record)
     return [
         AbsentRates(
@@ -194,7 +194,7 @@ def absent_rates(records: Iterable[Record]) -> list[AbsentRates]:
             false_abstentions=_share(present, "false_abstention"),
             false_alarms=_share(absent, "false_alarm"),
         )
-        for (task, length), (present, absent) in sorted(found.items())
+        for (task, length), (present, absent) in sorted(both_kinds.items())
     ]
 
 
@@ -244,13 +244,13 @@ def wording_spreads(table: Table) -> list[WordingSpread]:
             others = f"{label['before']}{label['after']}".strip(",")
             name = f"{label['task']}[{others}]" if others else label["task"]
             members.setdefault(name, {})[label["number"]] = task
-    found: list[WordingSpread] = []
+    wide: list[WordingSpread] = []
     for name, tasks in members.items():
         if len(tasks) > 1:
             lengths = table.lengths_of(next(iter(tasks.values())))
             spreads = (_spread(table, name, tasks, at) for at in (*lengths, *([None] if len(lengths) > 1 else [])))
-            found += [spread for spread in spreads if spread is not None]
-    return found
+            wide += [spread for spread in spreads if spread is not None]
+    return wide
 
 
 def _spread(table: Table, name: str, tasks: dict[str, str], length: int | None) -> WordingSpread | None:

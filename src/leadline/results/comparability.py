@@ -51,19 +51,19 @@ def comparability(base: Mapping[str, Any], candidate: Mapping[str, Any], pairs: 
     variants of the same metric are. Engines make fingerprints of templates and tokenizers in different ways, so the
     texts of `pairs` decide where their records have digests of them.
     """
-    found = [*_spec(base.get("spec", {}), candidate.get("spec", {}))]
-    found += _metrics(base.get("metrics", {}), candidate.get("metrics", {}))
+    obstacles = [*_spec(base.get("spec", {}), candidate.get("spec", {}))]
+    obstacles += _metrics(base.get("metrics", {}), candidate.get("metrics", {}))
     frames = base.get("frame", {}), candidate.get("frame", {})
     for obstacle in _fingerprints(base.get("fingerprints", {}), candidate.get("fingerprints", {})):
         # The fingerprint of a frame is of all its parts: it says that something differs, and not what.
-        found += _frame(*frames) if all(frames) and obstacle.what == TEMPLATE else [obstacle]
+        obstacles += _frame(*frames) if all(frames) and obstacle.what == TEMPLATE else [obstacle]
     if pairs is not None and all(map(_is_known, frames)):
         if pairs.same_text == len(pairs):
-            found = [o for o in found if o.what not in IN_THE_TEXT]
-        elif pairs.other_text and not any(o.severity == "refuse" for o in found):
+            obstacles = [o for o in obstacles if o.what not in IN_THE_TEXT]
+        elif pairs.other_text and not any(o.severity == "refuse" for o in obstacles):
             what = f"text of {pairs.other_text:,} of {pairs.same_text + pairs.other_text:,} paired prompts"
-            found.append(Obstacle(what, "warn", "", "", "a part of the difference may be the prompt's"))
-    return sorted(dict.fromkeys(found), key=lambda o: o.severity != "refuse")
+            obstacles.append(Obstacle(what, "warn", "", "", "a part of the difference may be the prompt's"))
+    return sorted(dict.fromkeys(obstacles), key=lambda o: o.severity != "refuse")
 
 
 def _is_known(frame: Mapping[str, Any]) -> bool:
@@ -197,16 +197,16 @@ def variant_of(metric: str) -> tuple[str, str] | None:
 
 def mixed_variants(scored: Iterable[tuple[str, str]]) -> list[str]:
     """A sentence for every metric of which several variants were used, from pairs of what was scored and its metric."""
-    found: dict[str, dict[str, list[str]]] = {}
+    scored_with: dict[str, dict[str, list[str]]] = {}
     for what, metric in scored:
         if variant := variant_of(metric):
-            names = found.setdefault(variant[0], {}).setdefault(variant[1], [])
+            names = scored_with.setdefault(variant[0], {}).setdefault(variant[1], [])
             if what not in names:
                 names.append(what)
     return [
         f"{name} is not one metric here: {'; '.join(f'{how} for {_some(what)}' for how, what in hows.items())}. "
         f"{_EFFECTS.get(name, 'They do not give the same number').capitalize()}, so these scores do not compare."
-        for name, hows in found.items()
+        for name, hows in scored_with.items()
         if len(hows) > 1
     ]
 

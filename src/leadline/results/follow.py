@@ -47,10 +47,10 @@ class RecordFollower:
     def grown(self) -> bool:
         """Whether there is something to read."""
         try:
-            found = self.path.stat()
+            status = self.path.stat()
         except OSError:
             return False
-        return found.st_size != self.offset or (found.st_dev, found.st_ino) != self._file
+        return status.st_size != self.offset or (status.st_dev, status.st_ino) != self._file
 
     def read(self) -> Iterator[Record]:
         try:
@@ -62,9 +62,9 @@ class RecordFollower:
             raise StoreError(f"cannot read the records: {error.strerror}", where=str(self.path)) from None
 
     def _records(self, fd: int) -> Iterator[Record]:
-        found = os.fstat(fd)
-        if (found.st_dev, found.st_ino) != self._file or found.st_size < self.offset:
-            self._file, self.offset = (found.st_dev, found.st_ino), 0
+        status = os.fstat(fd)
+        if (status.st_dev, status.st_ino) != self._file or status.st_size < self.offset:
+            self._file, self.offset = (status.st_dev, status.st_ino), 0
             self.starts += 1
             self._lines, self.unreadable = 0, []
         size = CHUNK
@@ -101,8 +101,8 @@ class FailedSample:
     @classmethod
     def of(cls, record: Record) -> FailedSample:
         cell, (kind, message) = record.cell, record.why_failed
-        place = f"{format_grid_point(cell.task, cell.length, cell.depth)}, sample {cell.sample}"
-        return cls(record.started + record.seconds, place, f"{kind}: {sanitise(message, 300)}")
+        where = f"{format_grid_point(cell.task, cell.length, cell.depth)}, sample {cell.sample}"
+        return cls(record.started + record.seconds, where, f"{kind}: {sanitise(message, 300)}")
 
 
 class RunMonitor:

@@ -31,9 +31,9 @@ def status_of(folder: Path, manifest: Manifest, now: float | None = None) -> Run
     return "running" if is_written(folder, now) else "stopped"
 
 
-def finished_if_whole(status: RunStatus, manifest: Manifest, asked: int) -> RunStatus:
+def finished_if_whole(status: RunStatus, manifest: Manifest, answered: int) -> RunStatus:
     """A stopped run that has nothing left to ask counts as finished."""
-    whole = not manifest.spec.get("until") and asked >= manifest.planned
+    whole = not manifest.spec.get("until") and answered >= manifest.planned
     return "finished" if status == "stopped" and whole else status
 
 

@@ -73,7 +73,7 @@ def logprob_results(records: Iterable[Record]) -> LogprobResults:
     distances = {m: by_distance(tasks[m.task], m.name) for m in sorted(metrics)}
     return LogprobResults(
         estimates={m: by_length(tasks[m.task], m.name) for m in sorted(metrics)},
-        by_distance={m: found for m, found in distances.items() if len(found) > 1},
+        by_distance={m: curves for m, curves in distances.items() if len(curves) > 1},
         failed=failed,
     )
 

@@ -69,7 +69,7 @@ def read_table(path: Path) -> ScoreTable:
         raise UsageError(
             "no column of the table is a length", where=str(path), fix="name columns 4k, 8k ... or 4096, 8192 ..."
         )
-    rows = [_row(header, lengths, line, f"{path}:{number}") for number, line in body]
+    rows = [_row(header, lengths, cells, f"{path}:{number}") for number, cells in body]
     rows = [row for row in rows if row.scores]
     if not rows:
         raise SourceError("no row of the table has a score", where=str(path), fix=TABLE_FIX)
@@ -103,11 +103,11 @@ def length_of(name: str) -> int | None:
         return None
 
 
-def _row(header: Sequence[str], lengths: Mapping[int, int], line: Sequence[str], where: str) -> ScoreRow:
+def _row(header: Sequence[str], lengths: Mapping[int, int], cells: Sequence[str], where: str) -> ScoreRow:
     scores: dict[int, float] = {}
     printed: dict[str, float] = {}
     effective = ""
-    for number, text in enumerate(line[: len(header)]):
+    for number, text in enumerate(cells[: len(header)]):
         kind = re.sub(r"[^a-z]", "", header[number].lower())
         if text.lower() in EMPTY:
             continue
@@ -117,7 +117,7 @@ def _row(header: Sequence[str], lengths: Mapping[int, int], line: Sequence[str],
             printed[AVERAGES[kind]] = score_of(text, f"{where}, column {header[number]}")
         elif kind.startswith("effective"):
             effective = text
-    return ScoreRow(line[0], scores, printed, effective)
+    return ScoreRow(cells[0], scores, printed, effective)
 
 
 def score_of(text: str, where: str) -> float:
@@ -142,16 +142,16 @@ def _in_percent(rows: Sequence[ScoreRow]) -> tuple[ScoreRow, ...]:
 
 
 def _disagreements(row: ScoreRow, averages: RulerAverages[float], effective: LongestLength) -> list[str]:
-    found = []
+    differences = []
     names = {"average": "average", "increasing": "wAvg (inc)", "decreasing": "wAvg (dec)"}
     for key, printed in row.printed.items():
         ours = getattr(averages, key)
         if abs(ours - printed) > ROUNDING + 1e-9:
-            found.append(f"{names[key]} is printed as {printed:g}; the scores give {ours:.1f}")
+            differences.append(f"{names[key]} is printed as {printed:g}; the scores give {ours:.1f}")
     bound = row.printed_effective.lower().replace(">", "at least").replace("<", "below").replace(" ", "")
     if bound and bound != str(effective).replace(" ", ""):
-        found.append(f"effective length is printed as {row.printed_effective}; the scores give {effective}")
-    return found
+        differences.append(f"effective length is printed as {row.printed_effective}; the scores give {effective}")
+    return differences
 
 
 # --- Published scores by model and task
@@ -186,16 +186,16 @@ def _by_model(header: list[str], body: list[tuple[int, list[str]]], names: list[
     kinds = ["".join(c for c in name if c.isalpha()) for name in names]
     columns = [c for c in range(1, len(header)) if c != length_column and kinds[c] not in AVERAGES]
     scores: ScoresByPoint = {}
-    for number, line in body:
+    for number, cells in body:
         where = f"{path}:{number}"
-        line += [""] * (len(header) - len(line))
-        point = (line[0], _length_in(line[length_column], where) if length_column is not None else None)
+        cells += [""] * (len(header) - len(cells))
+        point = (cells[0], _length_in(cells[length_column], where) if length_column is not None else None)
         if point in scores:
-            raise UsageError(f"{line[0]} is in the table twice", where=where, fix="add a column `length`")
+            raise UsageError(f"{cells[0]} is in the table twice", where=where, fix="add a column `length`")
         scores[point] = {
-            header[c]: score_of(line[c], f"{where}, column {header[c]}")
+            header[c]: score_of(cells[c], f"{where}, column {header[c]}")
             for c in columns
-            if line[c].lower() not in EMPTY
+            if cells[c].lower() not in EMPTY
         }
     return scores
 
@@ -206,12 +206,12 @@ def _by_task(
     if not lengths:
         raise UsageError("no column of the table is a length", where=str(path), fix="name columns 4k, 8k ...")
     scores: ScoresByPoint = {}
-    for number, line in body:
-        line += [""] * (len(header) - len(line))
+    for number, cells in body:
+        cells += [""] * (len(header) - len(cells))
         for column, length in lengths.items():
-            if line[column].lower() not in EMPTY:
-                value = score_of(line[column], f"{path}:{number}, column {header[column]}")
-                scores.setdefault((line[model], length), {})[line[task]] = value
+            if cells[column].lower() not in EMPTY:
+                value = score_of(cells[column], f"{path}:{number}, column {header[column]}")
+                scores.setdefault((cells[model], length), {})[cells[task]] = value
     return scores
 
 

@@ -23,33 +23,35 @@ from leadline.stats.intervals import FEW_CLUSTERS
 # --- effective lengths --------------------------------------------------------------------------
 
 
-def first_failure(found: EffectiveLength) -> str:
+def first_failure(effective: EffectiveLength) -> str:
     """`; it fails at 8k, between the two about 5.7k by interpolation`; empty where no longer length fails."""
-    if found.bound != "crossing":
+    if effective.bound != "crossing":
         return ""
-    after = min((score for score in found.scores if score.length > found.length), key=lambda score: score.length)
+    after = min(
+        (score for score in effective.scores if score.length > effective.length), key=lambda score: score.length
+    )
     at = format_tokens(after.length)
     fails = f"it fails at {at}" if after.state == "below" else f"at {at} its score is below the threshold"
-    if found.interpolated is None:
+    if effective.interpolated is None:
         return f"; {fails}"
-    return f"; {fails}, between the two about {format_tokens(found.interpolated)} by interpolation"
+    return f"; {fails}, between the two about {format_tokens(effective.interpolated)} by interpolation"
 
 
-def against_the_curve(found: EffectiveLength) -> str:
+def against_the_curve(effective: EffectiveLength) -> str:
     """The lengths whose own score is on the other side of the threshold than the falling curve; empty where none is."""
-    reached = found.length if found.bound != "below" else 0
-    below = [format_tokens(s.length) for s in found.scores if s.length <= reached and s.mean < found.threshold]
-    above = [format_tokens(s.length) for s in found.scores if s.length > reached and s.mean >= found.threshold]
+    reached = effective.length if effective.bound != "below" else 0
+    below = [format_tokens(s.length) for s in effective.scores if s.length <= reached and s.mean < effective.threshold]
+    above = [format_tokens(s.length) for s in effective.scores if s.length > reached and s.mean >= effective.threshold]
     sides = {"below the threshold": below, "above it" if below else "above the threshold": above}
     parts = [f"{side} at {format_list(lengths)}" for side, lengths in sides.items() if lengths]
     return f"; its score is {format_list(parts)}, within what chance does to a falling curve" if parts else ""
 
 
-def reached_lengths(found: EffectiveLength) -> str:
+def reached_lengths(effective: EffectiveLength) -> str:
     """`clears the threshold at 4k and from 16k to 512k, not at 8k`, `fails the threshold at 8k, not decided at 4k and
     from 16k to 512k`: every length by its own documents."""
     runs: dict[str, list[str]] = {"above": [], "below": [], "open": []}
-    for state, group in groupby(found.scores, key=lambda score: score.state):
+    for state, group in groupby(effective.scores, key=lambda score: score.state):
         first, *others = [format_tokens(score.length) for score in group]
         runs[state].append(f"from {first} to {others[-1]}" if others else f"at {first}")
     fails = "not" if runs["above"] else "fails the threshold"
@@ -57,22 +59,26 @@ def reached_lengths(found: EffectiveLength) -> str:
     return ", ".join(f"{what} {format_list(runs[state])}" for state, what in said.items() if runs[state])
 
 
-def effective_warning(found: EffectiveLength) -> str:
+def effective_warning(effective: EffectiveLength) -> str:
     """What makes an effective length unreliable; empty when nothing does."""
     few = ""
-    if found.n_clusters < FEW_CLUSTERS:
-        few = f"only {format_count(found.n_clusters, 'document')} behind a length; plan on {FEW_CLUSTERS} or more"
-    uneven = "scores fail the threshold and reach it again at longer lengths" if not found.falls else ""
-    gap = f"{found.missing} of {found.wanted} task lengths have no answer and are left out" if found.missing else ""
+    if effective.n_clusters < FEW_CLUSTERS:
+        few = f"only {format_count(effective.n_clusters, 'document')} behind a length; plan on {FEW_CLUSTERS} or more"
+    uneven = "scores fail the threshold and reach it again at longer lengths" if not effective.falls else ""
+    gap = (
+        f"{effective.missing} of {effective.wanted} task lengths have no answer and are left out"
+        if effective.missing
+        else ""
+    )
     return "; ".join(part for part in (uneven, few, gap) if part)
 
 
-def format_threshold(found: EffectiveLength) -> str:
+def format_threshold(effective: EffectiveLength) -> str:
     """`85.6%, RULER's threshold`, or `85% of its score at the shortest length`."""
-    if found.line.share is not None:
-        return f"{format_percent(found.line.share)}% of its score at the shortest length"
-    known = ", RULER's threshold" if found.line.value == RULER_THRESHOLD else ""
-    return f"{100 * found.threshold:g}%{known}"
+    if effective.line.share is not None:
+        return f"{format_percent(effective.line.share)}% of its score at the shortest length"
+    known = ", RULER's threshold" if effective.line.value == RULER_THRESHOLD else ""
+    return f"{100 * effective.threshold:g}%{known}"
 
 
 # --- the shape of a map -------------------------------------------------------------------------
@@ -82,30 +88,30 @@ NO_DECLINE = "no decline shown"
 """Instead of `healthy`, where the score at a length is below the threshold and chance may explain it."""
 
 
-def format_finding(found: MapFinding, diagnosis: Diagnosis, *, mean: float | None = None, below: bool = False) -> str:
+def format_finding(finding: MapFinding, diagnosis: Diagnosis, *, mean: float | None = None, below: bool = False) -> str:
     """A finding of a diagnosis in a sentence without its capital and full stop. `mean` is the one that the report gives
     elsewhere, in which lengths weigh alike; `below`: the score at a length is below the threshold."""
-    numbers = found.statistic
+    numbers = finding.statistic
     weight = f"weight {numbers['weight']:.2f}" if "weight" in numbers else ""
     share = numbers.get("mean", 0.0) if mean is None else mean
     shown = format_percent(share)
-    if found.kind == "healthy":
-        return _format_healthy(found, diagnosis, shown, below=below)
-    if found.kind == "noise" and "lowest" in numbers:
+    if finding.kind == "healthy":
+        return _format_healthy(finding, diagnosis, shown, below=below)
+    if finding.kind == "noise" and "lowest" in numbers:
         low, high = 100 * numbers["lowest"], 100 * numbers["highest"]
         return f"no marked pattern: about {shown} over all, fitted between {low:.0f} and {high:.0f}"
-    if found.kind == "noise":
+    if finding.kind == "noise":
         how = "right or wrong by chance" if share >= 0.05 else "it fails nearly everywhere"
         return f"no pattern: about {shown} at every length and depth, {how}"
-    if found.kind == "cliff":
+    if finding.kind == "cliff":
         before, after = 100 * numbers["before"], 100 * numbers["after"]
         fitted = "" if "last_good" in numbers else "fitted "  # a step has the means of both sides, a curve its own ends
         fall = f"between {format_tokens(numbers['low'])} and {format_tokens(numbers['high'])}"
         more = "; longer lengths would tell it from a decay that begins there" if "may_be_decay" in numbers else ""
         return f"cliff: {fitted}{before:.0f} before and {after:.0f} after a fall {fall} (95%; {weight}){more}"
-    if found.kind == "irregular":
+    if finding.kind == "irregular":
         return _format_irregular(diagnosis, shown)
-    if found.kind == "smooth decay":
+    if finding.kind == "smooth decay":
         ends = f"fitted from {100 * numbers['from']:.0f} at {format_tokens(numbers['shortest'])}"
         ends += f" to {100 * numbers['to']:.0f} at {format_tokens(numbers['longest'])}"
         if "middle" not in numbers or "floor" in numbers:
@@ -116,37 +122,37 @@ def format_finding(found: MapFinding, diagnosis: Diagnosis, *, mean: float | Non
             f"smooth decay: {ends}; it halves at {format_tokens(numbers['middle'])} and takes "
             f"{numbers['octaves_90_to_10']:.1f} doublings of length to fall from nine tenths to one tenth ({weight})"
         )
-    if found.kind == "lost in the middle":
+    if finding.kind == "lost in the middle":
         more = f"{100 * numbers['contrast']:.0f} points more than"
         if not weight:
             return f"the ends of documents score {more} their middle (p = {numbers['p']:.2g})"
         return f"lost in the middle: the ends score {more} the middle, p = {numbers['p']:.2g} ({weight})"
-    if found.kind == "mixed":
+    if finding.kind == "mixed":
         first, second = (other.kind for other in diagnosis.findings[1:3])
         return (
             f"mixed: {first} (weight {numbers['first']:.2f}) or {second} ({numbers['second']:.2f}); "
             "more samples would tell"
         )
-    return _format_depth(found, weight)
+    return _format_depth(finding, weight)
 
 
-def _format_depth(found: MapFinding, weight: str) -> str:
+def _format_depth(finding: MapFinding, weight: str) -> str:
     """A slope over depth, or a window at one end."""
-    numbers = found.statistic
-    if found.kind in ("rises with depth", "falls with depth"):
+    numbers = finding.statistic
+    if finding.kind in ("rises with depth", "falls with depth"):
         start, end = 100 * numbers["at_start"], 100 * numbers["at_end"]
-        way = "rise" if found.kind == "rises with depth" else "fall"
+        way = "rise" if finding.kind == "rises with depth" else "fall"
         return (
             f"scores {way} with depth: fitted {start:.0f} at the start of the document, {end:.0f} at its end ({weight})"
         )
-    side = "end" if found.kind == "recency only" else "start"
+    side = "end" if finding.kind == "recency only" else "start"
     inside = f"{100 * numbers['inside']:.0f} within {format_tokens(numbers['window'])} tokens of the {side}"
-    return f"{found.kind}: {inside}, {100 * numbers['outside']:.0f} beyond ({weight})"
+    return f"{finding.kind}: {inside}, {100 * numbers['outside']:.0f} beyond ({weight})"
 
 
-def _format_healthy(found: MapFinding, diagnosis: Diagnosis, mean: str, *, below: bool) -> str:
-    if "may_be" in found.statistic:
-        count, low = format_count(diagnosis.samples, "sample"), 100 * found.statistic["may_be"]
+def _format_healthy(finding: MapFinding, diagnosis: Diagnosis, mean: str, *, below: bool) -> str:
+    if "may_be" in finding.statistic:
+        count, low = format_count(diagnosis.samples, "sample"), 100 * finding.statistic["may_be"]
         seen = f"{NO_DECLINE} in" if below else "no weak length or depth seen in"
         return f"{seen} {count}, mean {mean} (95%: {low:.0f} or more)"
     if below:
@@ -169,11 +175,11 @@ def _format_irregular(diagnosis: Diagnosis, mean: str) -> str:
 # --- differences between two runs ---------------------------------------------------------------
 
 
-def format_comparison(found: Comparison) -> str:
+def format_comparison(comparison: Comparison) -> str:
     """The overall difference, and every part that differs after correction."""
-    overall = found.overall
-    total = f"{format_points(overall)} points overall on {format_pairs(found.pairs, found.documents)}"
-    changed = [d for d in found.differences[1:] if d.verdict in ("worse", "better")]
+    overall = comparison.overall
+    total = f"{format_points(overall)} points overall on {format_pairs(comparison.pairs, comparison.documents)}"
+    changed = [d for d in comparison.differences[1:] if d.verdict in ("worse", "better")]
     if overall.verdict == "not significant" and not changed:
         interval = overall.estimate.interval
         if interval.low <= 0 <= interval.high:
@@ -213,11 +219,11 @@ SHOWN = 6
 """Names of checks that a one-line summary lists."""
 
 
-def format_wanted(line: Threshold) -> str:
+def format_wanted(threshold: Threshold) -> str:
     """`a score of 85.6`, or `85% of the score at the shortest length`."""
-    if line.share is not None:
-        return f"{100 * line.share:g}% of the score at the shortest length"
-    return f"a score of {100 * line.value:g}"
+    if threshold.share is not None:
+        return f"{100 * threshold.share:g}% of the score at the shortest length"
+    return f"a score of {100 * threshold.value:g}"
 
 
 def format_gate(result: GateResult) -> str:
@@ -254,40 +260,40 @@ def format_saving(step: SamplingStep, fixed: int) -> str:
     return spent if step.more is None else f"{spent}; about {format_number(step.more)} more would settle the rest"
 
 
-def _format_search(found: LengthSearch) -> str:
-    if found.looking_at is not None:
-        return f"looking at {format_tokens(found.looking_at)}"
-    sure = f"({100 * found.confidence:g}% at every look)"
-    above, below = found.last_above, found.first_below
-    if found.between:
+def _format_search(search: LengthSearch) -> str:
+    if search.looking_at is not None:
+        return f"looking at {format_tokens(search.looking_at)}"
+    sure = f"({100 * search.confidence:g}% at every look)"
+    above, below = search.last_above, search.first_below
+    if search.between:
         known = [f"at least {format_tokens(above)}"] if above is not None else []
         known += [f"below {format_tokens(below)}"] if below is not None else []
-        names = format_list([format_tokens(length) for length in found.between])
-        verb = "is" if len(found.between) == 1 else "are"
-        known.append(f"{names} {verb} too close to {format_wanted(found.line)} to tell")
+        names = format_list([format_tokens(length) for length in search.between])
+        verb = "is" if len(search.between) == 1 else "are"
+        known.append(f"{names} {verb} too close to {format_wanted(search.line)} to tell")
         return f"{', '.join(known)} {sure}"
     if above is None:
-        return f"below {format_tokens(found.shortest)} {sure}"
+        return f"below {format_tokens(search.shortest)} {sure}"
     if below is None:
-        return f"at least {format_tokens(found.longest)} {sure}"
-    return f"{format_tokens(above)} reaches {format_wanted(found.line)}, {format_tokens(below)} does not {sure}"
+        return f"at least {format_tokens(search.longest)} {sure}"
+    return f"{format_tokens(above)} reaches {format_wanted(search.line)}, {format_tokens(below)} does not {sure}"
 
 
-def _format_widths(step: SamplingStep, found: CellWidths) -> str:
+def _format_widths(step: SamplingStep, widths: CellWidths) -> str:
     if not step.done:
-        return f"widest cell +-{found.widest:.2f}"
+        return f"widest cell +-{widths.widest:.2f}"
     if step.outcome == "undecided":
-        cells = f"{found.too_wide} of {format_count(found.cells, 'cell')}"
-        return f"{cells} are wider than +-{found.half_width:g} at {found.cap} samples"
-    width, sure = 2 * found.half_width, 100 * found.confidence
+        cells = f"{widths.too_wide} of {format_count(widths.cells, 'cell')}"
+        return f"{cells} are wider than +-{widths.half_width:g} at {widths.cap} samples"
+    width, sure = 2 * widths.half_width, 100 * widths.confidence
     return f"the interval of every cell is at most {width:g} wide ({sure:g}% for each cell by itself, at every look)"
 
 
-def _format_look(found: GateLook) -> str:
-    if found.result is None:
+def _format_look(look: GateLook) -> str:
+    if look.result is None:
         text = "nothing to compare yet"
-    elif found.result.verdict == "undecided":
-        text = f"no verdict yet on {_deciding_checks(found.result)}"
+    elif look.result.verdict == "undecided":
+        text = f"no verdict yet on {_deciding_checks(look.result)}"
     else:
-        text = format_gate(found.result)
-    return f"{text}; the base has no more samples to compare with" if found.base_exhausted else text
+        text = format_gate(look.result)
+    return f"{text}; the base has no more samples to compare with" if look.base_exhausted else text

@@ -20,7 +20,7 @@ from leadline.stats.ruler_summary import SuiteRow, SuiteSummary
 
 def summary(run: Run) -> dict[str, Any]:
     """The whole table; sections have values of their own. A mean that does not exist is null, never zero."""
-    table, totals, found = run.table, run.totals, verdict(run)
+    table, totals, run_verdict = run.table, run.totals, verdict(run)
     beside = {scorer: means_by(table, scorer) for scorer in BESIDE_HEADLINE}
     return {
         "run": str(run.folder),
@@ -33,10 +33,10 @@ def summary(run: Run) -> dict[str, Any]:
         "created": run.manifest.created,
         "counting": table.counting_rule,
         "design_effect": _design_effect_values(run),
-        "diagnosis": list(found.shapes),
-        "effective_length": effective_values(found.effective),
+        "diagnosis": list(run_verdict.shapes),
+        "effective_length": effective_values(run_verdict.effective),
         "effective_length_of_parts": {
-            name: {part: effective_values(one) for part, one in parts.items()}
+            name: {part: effective_values(effective) for part, effective in parts.items()}
             for name, parts in effective_parts(run).items()
         },
         "unreadable_lines": [str(line) for line in run.unreadable],
@@ -63,29 +63,29 @@ def summary(run: Run) -> dict[str, Any]:
         ],
         **(
             {
-                "strata": [stratum_values(one) for one in run.strata],
-                "verdicts": [task_verdict_values(one) for one in verdict_by_task(run)],
+                "strata": [stratum_values(stratum) for stratum in run.strata],
+                "verdicts": [task_verdict_values(task_verdict) for task_verdict in verdict_by_task(run)],
             }
             if run.strata
             else {}
         ),
-        **({"absent": [absent_values(one) for one in run.absent]} if run.absent else {}),
+        **({"absent": [absent_values(rates) for rates in run.absent]} if run.absent else {}),
         **({"repeats": repeats_values(run.repeats)} if run.repeats is not None else {}),
-        **({"wordings": [wording_values(one) for one in run.wordings]} if run.wordings else {}),
-        "cells": [{**place._asdict(), **tally_values(tally)} for place, tally in table.cells.items()],
+        **({"wordings": [wording_values(spread) for spread in run.wordings]} if run.wordings else {}),
+        "cells": [{**point._asdict(), **tally_values(tally)} for point, tally in table.cells.items()],
     }
 
 
 def _design_effect_values(run: Run) -> dict[str, Any]:
-    found = design_effect(run.table.counted)
+    effect = design_effect(run.table.counted)
     return {
-        "samples": found.samples,
-        "documents": found.documents,
-        "samples_per_document": found.size,
-        "intraclass_correlation": found.correlation,
-        "design_effect": found.effect,
-        "haystacks_lost_whole": found.lost,
-        "lost_whole_unseen": found.unseen,
+        "samples": effect.samples,
+        "documents": effect.documents,
+        "samples_per_document": effect.size,
+        "intraclass_correlation": effect.correlation,
+        "design_effect": effect.effect,
+        "haystacks_lost_whole": effect.lost,
+        "lost_whole_unseen": effect.unseen,
     }
 
 
@@ -99,88 +99,88 @@ def repeats_values(repeats: Repeats) -> dict[str, Any]:
     }
 
 
-def wording_values(one: WordingSpread) -> dict[str, Any]:
+def wording_values(spread: WordingSpread) -> dict[str, Any]:
     return {
-        "task": one.task,
-        "length": one.length,
-        "mean": estimate_values(one.mean),
-        "percent_by_wording": {number: 100 * mean for number, mean in one.means.items()},
-        "lowest_percent": 100 * one.lowest[1],
-        "highest_percent": 100 * one.highest[1],
-        "standard_deviation_percent": 100 * one.deviation,
+        "task": spread.task,
+        "length": spread.length,
+        "mean": estimate_values(spread.mean),
+        "percent_by_wording": {number: 100 * mean for number, mean in spread.means.items()},
+        "lowest_percent": 100 * spread.lowest[1],
+        "highest_percent": 100 * spread.highest[1],
+        "standard_deviation_percent": 100 * spread.deviation,
     }
 
 
-def stratum_values(one: Stratum) -> dict[str, Any]:
+def stratum_values(stratum: Stratum) -> dict[str, Any]:
     return {
-        "task": one.task,
-        one.label: one.value,
-        "lengths": [{"length": n, **(estimate_values(found) or {})} for n, found in one.by_length.items()],
+        "task": stratum.task,
+        stratum.label: stratum.value,
+        "lengths": [{"length": n, **(estimate_values(estimate) or {})} for n, estimate in stratum.by_length.items()],
     }
 
 
-def task_verdict_values(one: TaskVerdict) -> dict[str, Any]:
+def task_verdict_values(task_verdict: TaskVerdict) -> dict[str, Any]:
     return {
-        "task": one.task,
-        "effective_length": effective_values(one.effective) if one.effective else None,
-        "longest": one.longest,
-        "at_longest": estimate_values(one.mean),
-        "weakest": one.weakest.value if one.weakest else None,
-        "weakest_at_longest": estimate_values(one.weakest_mean),
-        "mistake": one.mistake or None,
-        "mistakes": one.mistakes,
+        "task": task_verdict.task,
+        "effective_length": effective_values(task_verdict.effective) if task_verdict.effective else None,
+        "longest": task_verdict.longest,
+        "at_longest": estimate_values(task_verdict.mean),
+        "weakest": task_verdict.weakest.value if task_verdict.weakest else None,
+        "weakest_at_longest": estimate_values(task_verdict.weakest_mean),
+        "mistake": task_verdict.mistake or None,
+        "mistakes": task_verdict.mistakes,
     }
 
 
-def absent_values(one: AbsentRates) -> dict[str, Any]:
+def absent_values(rates: AbsentRates) -> dict[str, Any]:
     return {
-        "task": one.task,
-        "length": one.length,
-        "accuracy": estimate_values(one.accuracy),
-        "false_abstentions": estimate_values(one.false_abstentions),
-        "false_alarms": estimate_values(one.false_alarms),
+        "task": rates.task,
+        "length": rates.length,
+        "accuracy": estimate_values(rates.accuracy),
+        "false_abstentions": estimate_values(rates.false_abstentions),
+        "false_alarms": estimate_values(rates.false_alarms),
     }
 
 
-def estimate_values(found: Estimate | None) -> dict[str, Any] | None:
-    if found is None:
+def estimate_values(estimate: Estimate | None) -> dict[str, Any] | None:
+    if estimate is None:
         return None
     return {
-        "percent": 100 * found.mean,
-        "low": 100 * found.interval.low,
-        "high": 100 * found.interval.high,
-        "samples": found.n,
+        "percent": 100 * estimate.mean,
+        "low": 100 * estimate.interval.low,
+        "high": 100 * estimate.interval.high,
+        "samples": estimate.n,
     }
 
 
-def suite_values(found: SuiteSummary, *, intervals: bool = True) -> dict[str, Any]:
+def suite_values(suite: SuiteSummary, *, intervals: bool = True) -> dict[str, Any]:
     """RULER's summary in percent: averages over lengths, effective length by its rule, and means of categories. Without
     intervals where a stopping rule chose the number of samples."""
 
-    def estimate(one: Estimate | None) -> dict[str, Any] | None:
-        values = estimate_values(one)
+    def estimate(mean: Estimate | None) -> dict[str, Any] | None:
+        values = estimate_values(mean)
         return values | ({} if intervals else {"low": None, "high": None}) if values else None
 
-    def row(one: SuiteRow) -> dict[str, Any]:
-        averages = one.averages
+    def row(summary: SuiteRow) -> dict[str, Any]:
+        averages = summary.averages
         return {
-            "name": one.name,
-            "scores": {str(length): estimate(score) for length, score in one.scores.items()},
+            "name": summary.name,
+            "scores": {str(length): estimate(score) for length, score in summary.scores.items()},
             "average": estimate(averages.average) if averages else None,
             "wavg_inc": estimate(averages.increasing) if averages else None,
             "wavg_dec": estimate(averages.decreasing) if averages else None,
-            "effective": str(one.effective) if one.effective else None,
-            "effective_tokens": one.effective.length if one.effective else None,
-            "effective_own": str(one.effective_own) if one.effective_own else None,
-            "effective_own_tokens": one.effective_own.length if one.effective_own else None,
+            "effective": str(summary.effective) if summary.effective else None,
+            "effective_tokens": summary.effective.length if summary.effective else None,
+            "effective_own": str(summary.effective_own) if summary.effective_own else None,
+            "effective_own_tokens": summary.effective_own.length if summary.effective_own else None,
         }
 
     return {
-        "threshold": found.threshold,
-        "whole": row(found.whole),
-        "published": row(found.published) if found.published else None,
-        "categories": [row(one) for one in found.categories],
-        "tasks": [row(one) for one in found.tasks],
+        "threshold": suite.threshold,
+        "whole": row(suite.whole),
+        "published": row(suite.published) if suite.published else None,
+        "categories": [row(category) for category in suite.categories],
+        "tasks": [row(task) for task in suite.tasks],
     }
 
 
@@ -228,27 +228,27 @@ def totals_values(run: Run) -> dict[str, Any]:
     }
 
 
-def effective_values(found: EffectiveLength | None) -> dict[str, Any] | None:
+def effective_values(effective: EffectiveLength | None) -> dict[str, Any] | None:
     """Null where fewer than two lengths were answered. An open end lies outside what was measured. Where not every
     length is decided, `surely_reached` and `surely_failed` are what is sure all the same."""
-    if found is None:
+    if effective is None:
         return None
     return {
-        "words": str(found),
-        "decided": found.decided,
-        "surely_reached": found.surely_reached,
-        "surely_failed": found.surely_failed,
-        "open_lengths": list(found.open_lengths),
-        "bound": found.bound,
-        "length": round(found.length),
-        "low": None if found.low_open else round(found.low),
-        "high": None if found.high_open else round(found.high),
-        "threshold": found.threshold,
-        "interpolated": None if found.interpolated is None else round(found.interpolated),
-        "largest_measured": found.largest_measured,
-        "falls": found.falls,
+        "words": str(effective),
+        "decided": effective.decided,
+        "surely_reached": effective.surely_reached,
+        "surely_failed": effective.surely_failed,
+        "open_lengths": list(effective.open_lengths),
+        "bound": effective.bound,
+        "length": round(effective.length),
+        "low": None if effective.low_open else round(effective.low),
+        "high": None if effective.high_open else round(effective.high),
+        "threshold": effective.threshold,
+        "interpolated": None if effective.interpolated is None else round(effective.interpolated),
+        "largest_measured": effective.largest_measured,
+        "falls": effective.falls,
         "version": VERSION,
-        "warning": effective_warning(found),
+        "warning": effective_warning(effective),
     }
 
 
@@ -257,9 +257,9 @@ def cell_table(runs: Sequence[Run]) -> dict[str, Any]:
     names = ("planned", "done", "failed", "mean", "low", "high", "method")
     rows = []
     for run in runs:
-        for place, tally in run.table.cells.items():
+        for point, tally in run.table.cells.items():
             values = tally_values(tally)
-            rows.append([run.name, *place, *(values[name] for name in names)])
+            rows.append([run.name, *point, *(values[name] for name in names)])
     return {"columns": ["run", *GridPoint._fields, *names], "rows": rows}
 
 

@@ -127,12 +127,12 @@ class Table:
     @cached_property
     def details(self) -> Mapping[tuple[str, int], Mapping[str, int]]:
         """By task and length, how often each finer class of wrong answer was seen, whatever its class."""
-        found: dict[tuple[str, int], Counter[str]] = {}
-        for place, seen in self.wrong.items():
+        by_column: dict[tuple[str, int], Counter[str]] = {}
+        for column, seen in self.wrong.items():
             for answer, count in seen.items():
                 if answer.detail:
-                    found.setdefault(place, Counter())[answer.detail] += count
-        return found
+                    by_column.setdefault(column, Counter())[answer.detail] += count
+        return by_column
 
     def __str__(self) -> str:
         """A line for each task and length: samples, mean and interval."""
@@ -144,7 +144,7 @@ class Table:
             rows.append((sanitise(task, 60), format_length(length), *counts, mean, interval))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ((row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])) for row in rows)
-        return "\n".join("  ".join(line) for line in lines)
+        return "\n".join("  ".join(cells) for cells in lines)
 
     @cached_property
     def counted(self) -> Observations:
@@ -198,17 +198,17 @@ class Table:
 
     @cached_property
     def tasks(self) -> list[str]:
-        return list(dict.fromkeys(place.task for place in self._planned))
+        return list(dict.fromkeys(point.task for point in self._planned))
 
     @cached_property
     def lengths(self) -> list[int]:
-        return sorted({place.length for place in self._planned})
+        return sorted({point.length for point in self._planned})
 
     def lengths_of(self, task: str) -> list[int]:
-        return sorted({place.length for place in self._planned if place.task == task})
+        return sorted({point.length for point in self._planned if point.task == task})
 
     def depths_of(self, task: str) -> list[float | None]:
-        depths = {place.depth for place in self._planned if place.task == task}
+        depths = {point.depth for point in self._planned if point.task == task}
         return sorted(depths, key=lambda d: (d is not None, d or 0.0))
 
     def has_depths(self, task: str) -> bool:
@@ -219,16 +219,16 @@ class Table:
         at = [GridPoint._fields.index(c) for c in columns]
         planned: dict[GroupKey, int] = {} if columns else {(): 0}  # the whole exists even if nothing was planned
         classes: dict[GroupKey, Counter[FailureClass]] = {}
-        for place, count in self._planned.items():
-            key = tuple(place[i] for i in at)
+        for point, count in self._planned.items():
+            key = tuple(point[i] for i in at)
             planned[key] = planned.get(key, 0) + count
-            classes.setdefault(key, Counter()).update(self._classes.get(place, {}))
-        found: dict[GroupKey, Marginal] = {}
+            classes.setdefault(key, Counter()).update(self._classes.get(point, {}))
+        by_key: dict[GroupKey, Marginal] = {}
         if len(self.samples):
-            found = {m.key: m for m in marginals(self.samples, columns, failures=self.failures)}
-        estimates = self._estimates(columns, found)
+            by_key = {m.key: m for m in marginals(self.samples, columns, failures=self.failures)}
+        estimates = self._estimates(columns, by_key)
         for key, count in planned.items():
-            marginal, seen = found.get(key), classes.get(key, Counter())
+            marginal, seen = by_key.get(key), classes.get(key, Counter())
             tally = Tally(
                 planned=count,
                 done=marginal.done if marginal else 0,
@@ -239,9 +239,9 @@ class Table:
             )
             yield key, tally
 
-    def _estimates(self, columns: Sequence[Column], found: Mapping[GroupKey, Marginal]) -> dict[GroupKey, Estimate]:
+    def _estimates(self, columns: Sequence[Column], by_key: Mapping[GroupKey, Marginal]) -> dict[GroupKey, Estimate]:
         """Means with intervals for a fixed number of samples or, where a rule stopped the run, for any number."""
-        known = {key: m.estimate for key, m in found.items() if m.estimate.n}
+        known = {key: m.estimate for key, m in by_key.items() if m.estimate.n}
         if not self._stopped:
             return known
         keys, code = self.counted.codes(columns)
@@ -258,11 +258,11 @@ def tabulate(
     """The table of a run: planned places first, then any that were recorded without being planned."""
     classes: dict[GridPoint, Counter[FailureClass]] = {}
     wrong: dict[tuple[str, int], Counter[WrongAnswer]] = {}
-    asked: dict[GridPoint, int] = dict(planned)
+    samples_at: dict[GridPoint, int] = dict(planned)
     rows: dict[str, list[float]] = {}
     moved: dict[Cell, float] = {}
     beside: dict[str, dict[Cell, float]] = {scorer: {} for scorer in BESIDE_HEADLINE}
-    for depth, task in sorted((place.depth, place.task) for place in planned if place.depth is not None):
+    for depth, task in sorted((point.depth, point.task) for point in planned if point.depth is not None):
         if depth not in rows.setdefault(task, []):
             rows[task].append(depth)
 
@@ -276,8 +276,8 @@ def tabulate(
             if depth != cell.depth and depth is not None and cell not in moved:
                 moved[cell] = depth
                 for at, change in ((cell.depth, -1), (depth, 1)):
-                    place = GridPoint(cell.task, cell.length, at)
-                    asked[place] = asked.get(place, 0) + change
+                    point = GridPoint(cell.task, cell.length, at)
+                    samples_at[point] = samples_at.get(point, 0) + change
             kind = cell.task, cell.length, depth, record.failure_class, record.detail, failed
             seen[kind] = seen.get(kind, 0) + 1
             if beside and not failed:
@@ -289,9 +289,9 @@ def tabulate(
         classes.setdefault(GridPoint(task, length, at), Counter())[failure_class] += count
         if not failed and (detail or failure_class not in RIGHT):
             wrong.setdefault((task, length), Counter())[WrongAnswer(failure_class, detail)] += count
-    places = dict.fromkeys([*asked, *classes])
-    asked = {p: max(asked.get(p, 0), sum(classes.get(p, {}).values())) for p in places}
-    return Table(samples, asked, classes, wrong, failures, stopped=stopped, moved=moved, beside=beside)
+    places = dict.fromkeys([*samples_at, *classes])
+    samples_at = {p: max(samples_at.get(p, 0), sum(classes.get(p, {}).values())) for p in places}
+    return Table(samples, samples_at, classes, wrong, failures, stopped=stopped, moved=moved, beside=beside)
 
 
 def _note_scores(beside: dict[str, dict[Cell, float]], record: Record) -> None:
@@ -315,11 +315,11 @@ def _changed(samples: Observations, values: FloatArray, changes: Mapping[Cell, f
 def _nearest_row(record: Record, rows: Sequence[float]) -> float | None:
     """The depth of the grid nearest to where the sample's one fact is; the asked one if there is no such fact. `rows`
     are the depths of the grid, ascending."""
-    asked, facts = record.cell.depth, record.facts
-    if asked is None or len(facts) != 1 or (real := facts[0].depth) == asked or asked not in rows:
-        return asked
+    requested, facts = record.cell.depth, record.facts
+    if requested is None or len(facts) != 1 or (real := facts[0].depth) == requested or requested not in rows:
+        return requested
     at = bisect(rows, real)
-    return min(rows[max(0, at - 1) : at + 1], key=lambda depth: (abs(depth - real), depth != asked))
+    return min(rows[max(0, at - 1) : at + 1], key=lambda depth: (abs(depth - real), depth != requested))
 
 
 def planned_points(
@@ -351,8 +351,8 @@ def means_by(table: Table, scorer: str) -> dict[tuple[str, int], float]:
     samples = table.scored_by(scorer)
     if samples is None or not len(samples):
         return {}
-    found = marginals(samples, ("task", "length"))
-    return {(str(m.key[0]), int(m.key[1] or 0)): m.estimate.mean for m in found if m.estimate.n}
+    means = marginals(samples, ("task", "length"))
+    return {(str(m.key[0]), int(m.key[1] or 0)): m.estimate.mean for m in means if m.estimate.n}
 
 
 def scorer_gaps(table: Table) -> list[ScorerGap]:
@@ -387,16 +387,18 @@ def wrong_answer_rows(table: Table) -> list[WrongAnswerRow]:
     for task in table.tasks:
         seen = {n: table.wrong.get((task, n), {}) for n in table.lengths}
         answers = dict.fromkeys(answer for counts in seen.values() for answer in counts)
-        made = [WrongAnswerRow(task, one, tuple(seen[n].get(one, 0) for n in table.lengths)) for one in answers]
-        rows += sorted(made, key=lambda row: (-sum(row.counts), row.answer))
+        of_task = [
+            WrongAnswerRow(task, answer, tuple(seen[n].get(answer, 0) for n in table.lengths)) for answer in answers
+        ]
+        rows += sorted(of_task, key=lambda row: (-sum(row.counts), row.answer))
     return rows
 
 
-def format_cell(place: GridPoint, tally: Tally) -> str:
+def format_cell(point: GridPoint, tally: Tally) -> str:
     """`niah, length 4k, depth 50%: 80%, 95% interval 60–93%, 10 of 10 answered`."""
     mean = "no data" if tally.estimate is None else format_mean(tally)
     failed = f", {tally.failed} failed" if tally.failed else ""
-    return f"{format_grid_point(*place)}: {mean}, {tally.done} of {tally.planned} answered{failed}"
+    return f"{format_grid_point(*point)}: {mean}, {tally.done} of {tally.planned} answered{failed}"
 
 
 def format_grid_point(task: str, length: int, depth: float | None) -> str:
@@ -405,6 +407,6 @@ def format_grid_point(task: str, length: int, depth: float | None) -> str:
     return at if depth is None else f"{at}, depth {format_depth(depth)}"
 
 
-def format_mean(found: Tally | Estimate) -> str:
+def format_mean(estimate: Tally | Estimate) -> str:
     """`80%, 95% interval 60–93%`."""
-    return f"{format_percent(found.mean)}%, 95% interval {format_percent_range(found.interval)}%"
+    return f"{format_percent(estimate.mean)}%, 95% interval {format_percent_range(estimate.interval)}%"

@@ -142,13 +142,15 @@ def format_cache_use(use: CacheUse) -> str:
         return ""
     read = use.prompt_tokens - use.cached_tokens
     share = 100 * use.cached_tokens / max(1, use.prompt_tokens)
-    line = f"{read:,} of {use.prompt_tokens:,} prompt tokens were read, {use.cached_tokens:,} ({share:.0f}%) came from "
-    line += "a cache"
+    sentence = (
+        f"{read:,} of {use.prompt_tokens:,} prompt tokens were read, {use.cached_tokens:,} ({share:.0f}%) came from "
+    )
+    sentence += "a cache"
     if use.hit_share is not None:
-        line += f": {100 * use.hit_share:.0f}% of those that could"
+        sentence += f": {100 * use.hit_share:.0f}% of those that could"
     if use.stated < use.answers:
-        line += f"; {format_count(use.answers - use.stated, 'answer')} did not say"
-    return line
+        sentence += f"; {format_count(use.answers - use.stated, 'answer')} did not say"
+    return sentence
 
 
 def format_seconds_saved(use: CacheUse) -> str:
@@ -156,9 +158,9 @@ def format_seconds_saved(use: CacheUse) -> str:
     first = use.answers - use.following
     if not use.following or not first:
         return ""
-    one, other = use.first_seconds / first, use.following_seconds / use.following
-    return f"the first question of a document took {format_duration(one)} on average, a further one " + (
-        format_duration(other)
+    first_mean, following_mean = use.first_seconds / first, use.following_seconds / use.following
+    return f"the first question of a document took {format_duration(first_mean)} on average, a further one " + (
+        format_duration(following_mean)
     )
 
 
@@ -228,12 +230,12 @@ class ThinkingUse:
 ThinkingByLength = dict[int, ThinkingUse]
 
 
-def is_shown(found: ThinkingByLength) -> bool:
+def is_shown(by_length: ThinkingByLength) -> bool:
     """Whether the model thought at all, or had room to."""
-    return any(use.thought or use.allowed for use in found.values())
+    return any(use.thought or use.allowed for use in by_length.values())
 
 
-def thinking_values(found: ThinkingByLength) -> list[dict[str, float | int | None]]:
+def thinking_values(by_length: ThinkingByLength) -> list[dict[str, float | int | None]]:
     """For JSON."""
     return [
         {
@@ -245,7 +247,7 @@ def thinking_values(found: ThinkingByLength) -> list[dict[str, float | int | Non
             "accuracy": use.accuracy,
             "allowance": use.allowed,
         }
-        for length, use in sorted(found.items())
+        for length, use in sorted(by_length.items())
     ]
 
 

@@ -88,17 +88,17 @@ _FOUND: WeakKeyDictionary[Run, Verdict] = WeakKeyDictionary()
 
 def verdict(run: Run) -> Verdict:
     """Found once for each run: page, figures and terminal all ask, and a bootstrap for every task takes a while."""
-    found = _FOUND.get(run)
-    if found is None:
-        found = _FOUND[run] = _verdict(run)
-    return found
+    known = _FOUND.get(run)
+    if known is None:
+        known = _FOUND[run] = _verdict(run)
+    return known
 
 
 def _verdict(run: Run) -> Verdict:
     samples = run.table.counted
     whole = effective_in(run, samples)
     tasks = {t: effective_in(run, samples.take(samples.task == t)) for t in run.table.tasks}
-    by_task = {t: found for t, found in tasks.items() if found is not None}
+    by_task = {t: effective for t, effective in tasks.items() if effective is not None}
     said, first, shapes = claim(run, whole), format_truncation(run) + format_refusals(run), _shapes(run, by_task)
     return Verdict(
         effective=whole,
@@ -118,18 +118,18 @@ def reading_warning(run: Run) -> str:
     return f"{run.reading.capitalize()} reading: the other facts are distractors; {HARDER}."
 
 
-def effective_in(run: Run, samples: Observations, line: Threshold | None = None) -> EffectiveLength | None:
+def effective_in(run: Run, samples: Observations, threshold: Threshold | None = None) -> EffectiveLength | None:
     """The effective length of a part of a run's samples; None where only one length was measured, unless a stopping
     rule chose it among several. With a rule the ends of the interval hold at every look."""
     answered = len(samples.counted().lengths)
     if answered < (1 if run.rule and len(run.table.lengths) > 1 else 2):
         return None
-    found = effective_length(samples, line or run.line, claimed=run.window)
+    effective = effective_length(samples, threshold or run.line, claimed=run.window)
     if not run.rule:
-        return found
+        return effective
     until = parse_until(run.rule)
     confidence = until.number if until.rule == "effective" else CONFIDENCE
-    return anytime_effective(samples, found, run.table.lengths, confidence)
+    return anytime_effective(samples, effective, run.table.lengths, confidence)
 
 
 def effective_parts(run: Run) -> dict[str, dict[str, EffectiveLength]]:
@@ -137,10 +137,10 @@ def effective_parts(run: Run) -> dict[str, dict[str, EffectiveLength]]:
     samples = run.table.counted
     categories = {task: run.category(task) for task in run.table.tasks if run.category(task)}
     parts = {"category": parts_by_category(samples, categories), "depth": parts_by_depth(samples)}
-    found = {name: {part: effective_in(run, mine) for part, mine in group.items()} for name, group in parts.items()}
+    by_part = {name: {part: effective_in(run, mine) for part, mine in group.items()} for name, group in parts.items()}
     own = effective_in(run, samples, Threshold(share=OWN_SHARE))
-    found["own_score"] = {f"{100 * OWN_SHARE:g}% of its score at the shortest length": own}
-    known = {name: {part: e for part, e in group.items() if e is not None} for name, group in found.items()}
+    by_part["own_score"] = {f"{100 * OWN_SHARE:g}% of its score at the shortest length": own}
+    known = {name: {part: e for part, e in group.items() if e is not None} for name, group in by_part.items()}
     return {"task": verdict(run).by_task, **known}
 
 
@@ -207,11 +207,11 @@ def failures_fix(run: Run) -> str:
     return again
 
 
-def claim(run: Run, found: EffectiveLength | None) -> str:
+def claim(run: Run, effective: EffectiveLength | None) -> str:
     """The verdict as what one would say of the model after its name."""
     if problem := run.totals.answer_problem:
         return f"was not measured: {problem}."
-    if found is None:
+    if effective is None:
         whole = run.table.whole
         if run.totals.failures.total() == run.totals.asked > 0 and not run.totals.truncated:
             return "has no result: nothing was measured."
@@ -221,40 +221,42 @@ def claim(run: Run, found: EffectiveLength | None) -> str:
         if whole.mean is None:
             return "has no answer that counts." if run.totals.truncated else "has answered nothing yet."
         return f"is right in {format_percent(whole.mean)}% of {format_count(whole.done, 'sample')}."
-    if not found.falls:
-        more = f" {format_more(run, found)}" if found.open_lengths else ""
-        return f"{reached_lengths(found)}: its scores do not fall steadily with length, so no one length tells.{more}"
-    if not found.decided:
-        return _open_claim(run, found)
+    if not effective.falls:
+        more = f" {format_more(run, effective)}" if effective.open_lengths else ""
+        steps = "its scores do not fall steadily with length, so no one length tells"
+        return f"{reached_lengths(effective)}: {steps}.{more}"
+    if not effective.decided:
+        return _open_claim(run, effective)
     claims = f" of the {format_length(run.window)} tokens it claims" if run.window else " tokens"
-    shortest = format_tokens(found.scores[0].length)
-    spread = f" ({100 * found.confidence:g}%: {found.ends})" if found.ends else ""
-    if found.bound == "below":
-        reached = any(score.mean >= found.threshold for score in found.scores)
+    shortest = format_tokens(effective.scores[0].length)
+    spread = f" ({100 * effective.confidence:g}%: {effective.ends})" if effective.ends else ""
+    if effective.bound == "below":
+        reached = any(score.mean >= effective.threshold for score in effective.scores)
         what = "does not clearly reach" if reached else "falls short of"
         at = "any" if reached else "every"
-        needed = f"the threshold ({format_threshold(found)}) at {at} length measured"
-        return f"{what} {needed}, from {shortest} on{spread}{against_the_curve(found)}."
-    if run.window and found.length > run.window:
-        sure = found.low > run.window and not found.low_open  # a measured length that is surely above the threshold
+        needed = f"the threshold ({format_threshold(effective)}) at {at} length measured"
+        return f"{what} {needed}, from {shortest} on{spread}{against_the_curve(effective)}."
+    if run.window and effective.length > run.window:
+        # Sure where a measured length is surely above the threshold.
+        sure = effective.low > run.window and not effective.low_open
         claims = f" tokens, more than the {format_length(run.window)} it claims" if sure else " tokens"
-    exceptions = against_the_curve(found)
-    fails = first_failure(found) or ": no measured length is below the threshold"
-    if found.bound == "at least" and run.window and found.length < run.window:
+    exceptions = against_the_curve(effective)
+    fails = first_failure(effective) or ": no measured length is below the threshold"
+    if effective.bound == "at least" and run.window and effective.length < run.window:
         fails = "; no longer prompt was asked"
-    if exceptions and found.bound == "at least":
+    if exceptions and effective.bound == "at least":
         fails = ""
     beside = f"; it claims {format_length(run.window)}" if run.window and " claims" not in claims else ""
-    return f"can use {found.point}{claims}{spread}{fails}{exceptions}{beside}."
+    return f"can use {effective.point}{claims}{spread}{fails}{exceptions}{beside}."
 
 
-def _open_claim(run: Run, found: EffectiveLength) -> str:
+def _open_claim(run: Run, effective: EffectiveLength) -> str:
     """What is sure although some length may be on either side, and what would decide the rest: `uses less than 1k of
     the 8k tokens it claims (95%); whether it reaches 512 is not decided: 25 more samples a cell would tell.`"""
-    more, reached, failed = format_more(run, found), found.surely_reached, found.surely_failed
+    more, reached, failed = format_more(run, effective), effective.surely_reached, effective.surely_failed
     if reached is None and failed is None:
         beside = f"; it claims {format_length(run.window)}" if run.window else ""
-        return f"{NOT_DECIDED}: {found.ends}{beside}. {more}"
+        return f"{NOT_DECIDED}: {effective.ends}{beside}. {more}"
     known = [f"at least {format_tokens(reached)}"] if reached is not None else []
     known += [f"less than {format_tokens(failed)}"] if failed is not None else []
     claims, beside = " tokens", ""
@@ -264,27 +266,27 @@ def _open_claim(run: Run, found: EffectiveLength) -> str:
         beside = f"; it claims {format_length(run.window)}"
     elif run.window:
         claims = f" of the {format_length(run.window)} tokens it claims"
-    if len(found.open_lengths) < 3:
-        rest = f"whether it reaches {' or '.join(map(format_tokens, found.open_lengths))}"
+    if len(effective.open_lengths) < 3:
+        rest = f"whether it reaches {' or '.join(map(format_tokens, effective.open_lengths))}"
     elif reached is None or failed is None:
         rest = f"how far it reaches {'below' if reached is None else 'beyond'} {format_tokens(failed or reached or 0)}"
     else:
         rest = f"how far it reaches between {format_tokens(reached)} and {format_tokens(failed)}"
     sure = f"{'uses' if reached is None else 'can use'} {' and '.join(known)}{claims}"
     more = more[0].lower() + more[1:]
-    return f"{sure} ({100 * found.confidence:g}%{beside}); {rest} is not decided: {more}"
+    return f"{sure} ({100 * effective.confidence:g}%{beside}); {rest} is not decided: {more}"
 
 
-def format_more(run: Run, found: EffectiveLength) -> str:
+def format_more(run: Run, effective: EffectiveLength) -> str:
     """`8 more samples a cell would tell (about 40 min).`: what would decide the open lengths if their scores stayed as
     they are, by the intervals that decide now, at the speed of the run so far."""
-    if found.by_rule:
-        return _format_more_of_rule(run, found)
-    factors = factors_to_decide(found)
+    if effective.by_rule:
+        return _format_more_of_rule(run, effective)
+    factors = factors_to_decide(effective)
     stuck = [length for length, factor in factors.items() if factor is None]
     if stuck:
-        return _format_stuck(found, stuck)
-    cells = Counter(place.length for place in run.table.cells)
+        return _format_stuck(effective, stuck)
+    cells = Counter(point.length for point in run.table.cells)
     done = {length: run.table.by_length[length].done / cells[length] for length in factors}
     more = max(max(1, math.ceil(done[length] * ((factor or 1.0) - 1) - 1e-9)) for length, factor in factors.items())
     totals = run.totals
@@ -297,24 +299,26 @@ def format_more(run: Run, found: EffectiveLength) -> str:
     return f"{format_count(more, 'more sample')} a cell would tell{time}."
 
 
-def _format_stuck(found: EffectiveLength, lengths: Sequence[int]) -> str:
+def _format_stuck(effective: EffectiveLength, lengths: Sequence[int]) -> str:
     """That no number of samples puts these lengths on one side of the threshold, if their scores stay as they are."""
     scores = "its score" if len(lengths) == 1 else "its scores"
     verb = "is" if len(lengths) == 1 else "are"
     at = format_list([format_tokens(length) for length in lengths])
-    return f"{scores} at {at} {verb} too close to the threshold ({format_threshold(found)}) for more samples to tell."
+    return (
+        f"{scores} at {at} {verb} too close to the threshold ({format_threshold(effective)}) for more samples to tell."
+    )
 
 
-def _format_more_of_rule(run: Run, found: EffectiveLength) -> str:
+def _format_more_of_rule(run: Run, effective: EffectiveLength) -> str:
     """The same where a stopping rule asks: by its confidence sequences, up to a number of samples a cell."""
-    if run.totals.missing or found.unasked:
+    if run.totals.missing or effective.unasked:
         return "The rule had not finished: run the same command again."
     ask = "raise --samples" if parse_until(run.rule).rule == "effective" else "--until effective asks them"
-    open_lengths = [score.length for score in found.scores if score.state == "open"]
-    rounds = statuses_by_length(rounds_by_length(run.table.counted), open_lengths, found.line, found.confidence)
-    needed = [rounds_to_settle(status, found.confidence) for status in rounds]
+    open_lengths = [score.length for score in effective.scores if score.state == "open"]
+    rounds = statuses_by_length(rounds_by_length(run.table.counted), open_lengths, effective.line, effective.confidence)
+    needed = [rounds_to_settle(status, effective.confidence) for status in rounds]
     if any(count is None or count > MOST_ROUNDS for count in needed):
-        return _format_stuck(found, open_lengths)
+        return _format_stuck(effective, open_lengths)
     names = format_list([format_tokens(length) for length in open_lengths])
     return f"About {max(count or 0 for count in needed):,} samples a cell at {names} would tell ({ask})."
 
@@ -328,7 +332,7 @@ def format_missing(run: Run) -> str:
 def _measured_lengths(run: Run) -> set[int]:
     """The lengths with an answer or a log-probability."""
     answered = {length for length, tally in run.table.by_length.items() if tally.done}
-    return answered | {length for found in run.logprobs.estimates.values() for length in found}
+    return answered | {length for estimates in run.logprobs.estimates.values() for length in estimates}
 
 
 OWN_HAYSTACKS = "Every sample has a haystack of its own: design effect 1."
@@ -336,23 +340,23 @@ OWN_HAYSTACKS = "Every sample has a haystack of its own: design effect 1."
 
 def format_design_effect(run: Run) -> str:
     """How many documents are behind the samples, and what sharing them costs; empty where nothing was answered."""
-    found = design_effect(run.table.counted)
-    if not found.samples:
+    design = design_effect(run.table.counted)
+    if not design.samples:
         return ""
-    if found.documents == found.samples:
+    if design.documents == design.samples:
         return OWN_HAYSTACKS
-    share = f"{format_count(found.samples, 'sample')} from {format_count(found.documents, 'haystack')}"
-    if found.correlation is None:
-        effect = f"no answer varies, so each haystack counts as one answer (design effect {found.effect:.1f})"
+    share = f"{format_count(design.samples, 'sample')} from {format_count(design.documents, 'haystack')}"
+    if design.correlation is None:
+        effect = f"no answer varies, so each haystack counts as one answer (design effect {design.effect:.1f})"
     else:
-        effect = f"intraclass correlation {found.correlation:.2f}, design effect {found.effect:.1f}"
+        effect = f"intraclass correlation {design.correlation:.2f}, design effect {design.effect:.1f}"
     ((_, evidence),) = evidence_by(run.table.counted.counted(), ())
     worth = format_count(max(1, round(answers_behind(evidence.mean, evidence.interval()))), "independent sample")
     unseen = ""
-    if found.unseen is not None:
-        these = "this one" if found.documents == 1 else f"these {found.documents:,}"
+    if design.unseen is not None:
+        these = "this one" if design.documents == 1 else f"these {design.documents:,}"
         unseen = (
-            f" No haystack has only wrong answers; if up to {format_percent(found.unseen)}% of haystacks had, "
+            f" No haystack has only wrong answers; if up to {format_percent(design.unseen)}% of haystacks had, "
             f"{these} could still have missed them: effective lengths allow for that, the intervals of "
             "scores do not."
         )
@@ -379,34 +383,34 @@ def _few_documents(run: Run) -> str:
 
 def _shapes(run: Run, effective: Mapping[str, EffectiveLength]) -> list[str]:
     samples, tasks = run.table.counted, run.table.tasks
-    found = {}
+    diagnoses = {}
     for task in () if run.totals.answer_problem else tasks:
         mine = samples.take(samples.task == task)
         if len(mine.counted().lengths) > 1:
-            found[task] = diagnose(mine)
-    below = {task for task, one in effective.items() if any(score.mean < one.threshold for score in one.scores)}
+            diagnoses[task] = diagnose(mine)
+    below = {task for task, e in effective.items() if any(score.mean < e.threshold for score in e.scores)}
     if len(tasks) == 1:
         sentences = [
             format_finding(f, d, mean=run.table.whole.mean, below=task in below)
-            for task, d in found.items()
+            for task, d in diagnoses.items()
             for f in d.findings
         ]
         return [f"{s[:1].upper()}{s[1:]}." for s in sentences]
     kinds: dict[str, list[str]] = {}
-    for task, diagnosis in found.items():
+    for task, diagnosis in diagnoses.items():
         kind = NO_DECLINE if diagnosis.kind == "healthy" and task in below else diagnosis.kind
         kinds.setdefault(kind, []).append(sanitise(task, 40))
     return [f"{kind.capitalize()}: {', '.join(names)}." for kind, names in kinds.items()]
 
 
-def _findings(run: Run, found: EffectiveLength | None) -> list[str]:
+def _findings(run: Run, effective: EffectiveLength | None) -> list[str]:
     table, whole = run.table, run.table.whole
     lines = []
-    if found is not None and not run.totals.answer_problem:
+    if effective is not None and not run.totals.answer_problem:
         meant = "the longest length measured at which a falling curve through its scores reaches"
-        meant = meant if found.falls else "here the longest length measured whose own score reaches"
-        lines.append(f"Effective length is {meant} {format_threshold(found)}.")
-        if warning := effective_warning(found):
+        meant = meant if effective.falls else "here the longest length measured whose own score reaches"
+        lines.append(f"Effective length is {meant} {format_threshold(effective)}.")
+        if warning := effective_warning(effective):
             lines.append(f"{warning[0].upper()}{warning[1:]}.")
     if whole.mean is not None:
         asked_all = all(tally.done + tally.failed for tally in table.cells.values())
