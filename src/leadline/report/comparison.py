@@ -113,8 +113,8 @@ def leaderboards(runs: Sequence[Run], verdicts: Sequence[Verdict], names: Sequen
     return boards
 
 
-def _rank(run: Run, found: Verdict) -> tuple[float, float]:
-    return -(found.effective.length if found.effective else 0.0), -(run.table.whole.mean or 0.0)
+def _rank(run: Run, run_verdict: Verdict) -> tuple[float, float]:
+    return -(run_verdict.effective.length if run_verdict.effective else 0.0), -(run.table.whole.mean or 0.0)
 
 
 def effective_cell(effective: EffectiveLength | None) -> TextCell:
@@ -167,10 +167,10 @@ def _difference(runs: tuple[Run, Run], names: tuple[str, str]) -> RunDifference:
     if refusals:
         return RunDifference(names, f"Not compared: {'; '.join(refusals)}.", None, warnings)
     try:
-        found = compare(pairs)
+        comparison = compare(pairs)
     except UsageError as error:
         return RunDifference(names, f"Not compared: {error.what}.", None, warnings)
-    return RunDifference(names, format_comparison(found), found, warnings)
+    return RunDifference(names, format_comparison(comparison), comparison, warnings)
 
 
 # --- a comparison or gate as text ---------------------------------------------------------------
@@ -247,8 +247,8 @@ def comparison_markdown(comparison: Comparison, about: Sequence[str] = ()) -> st
     header = ("part", "base", "candidate", "change", "interval", "lost / gained", "p", "verdict")
     rows = []
     for d in comparison.differences:
-        name, *numbers, lost, gained, p, found = difference_row(d)
-        rows.append((escape_markdown(name), *numbers, f"{lost} / {gained}", p, found))
+        name, *numbers, lost, gained, p, outcome = difference_row(d)
+        rows.append((escape_markdown(name), *numbers, f"{lost} / {gained}", p, outcome))
     return "\n".join([*lines, *markdown_table(header, rows, len(header))]) + "\n"
 
 

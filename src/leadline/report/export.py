@@ -29,17 +29,17 @@ def export_figures(runs: Sequence[Run], folder: Path) -> list[Path]:
     each."""
     written = []
     places = [slug(name) for name in folder_names([run.folder for run in runs])]
-    for run, place in zip(runs, places, strict=True):
+    for run, run_folder in zip(runs, places, strict=True):
         for name, figure in figures_of(run):
-            written += write_figure(figure, (folder if len(runs) == 1 else folder / place) / name, column=True)
+            written += write_figure(figure, (folder if len(runs) == 1 else folder / run_folder) / name, column=True)
     if len(runs) > 1:
         names = titles(runs)
         written += write_figure(run_curves(runs, names, narrow=True), folder / "curves", column=True)
         narrow = all(fits_column(run) for run in runs)
-        for place, item in zip(places[1:], differences_from_first(runs, names), strict=True):
+        for run_folder, item in zip(places[1:], differences_from_first(runs, names), strict=True):
             if item.comparison is not None:
                 figure = difference_map(item.comparison, item.names, narrow=narrow, titled=True)
-                written += write_figure(figure, folder / f"difference-{place}", column=True)
+                written += write_figure(figure, folder / f"difference-{run_folder}", column=True)
     return written
 
 
@@ -50,15 +50,15 @@ def fits_column(run: Run) -> bool:
 
 def figures_of(run: Run) -> Iterator[tuple[str, Figure]]:
     """Each figure with the name of its file."""
-    found, narrow = verdict(run), fits_column(run)
+    run_verdict, narrow = verdict(run), fits_column(run)
     if run.table.tasks:
         yield "heatmap", heatmap(run, narrow=narrow)
         if any(can_smooth(run.table, task) for task in run.table.tasks):
             yield "heatmap-smoothed", heatmap(run, narrow=narrow, smoothed=True)
-    if found.effective is not None:
-        yield "effective-length", effective_length_bar(run, found.effective, narrow=True)
+    if run_verdict.effective is not None:
+        yield "effective-length", effective_length_bar(run, run_verdict.effective, narrow=True)
     if len(run.table.tasks) > 1:
-        yield "tasks", task_grid(run, found, narrow=True)
+        yield "tasks", task_grid(run, run_verdict, narrow=True)
     for section in sections_of(run).values():
         yield from ((figure.name, figure.draw(True)) for figure in section.figures)
     if run.table.whole.done + run.table.whole.failed:
@@ -71,8 +71,8 @@ def markdown(runs: Sequence[Run], written: Container[Path]) -> str:
     among the files `written`."""
     names, verdicts = titles(runs), [verdict(run) for run in runs]
     lines = ["### Leadline", ""]
-    for run, found in zip(runs, verdicts, strict=True):
-        lines.append(f"- {escape_markdown(' '.join(filter(None, [found.headline, format_missing(run)])))}")
+    for run, run_verdict in zip(runs, verdicts, strict=True):
+        lines.append(f"- {escape_markdown(' '.join(filter(None, [run_verdict.headline, format_missing(run)])))}")
     for board in leaderboards(runs, verdicts, names):
         lines += ["", *markdown_lines(board)]
     lines += ["", f"Accuracy in percent with {format_interval_kind(*runs)}."]
@@ -82,11 +82,11 @@ def markdown(runs: Sequence[Run], written: Container[Path]) -> str:
             lines += ["", *title, *markdown_lines(suite_table(run))]
     for item in differences_from_first(runs, names):
         lines += ["", f"**{escape_markdown(item.name)}.** {escape_markdown(item.sentence)}"]
-        lines += [f"> {escape_markdown(line)}" for line in item.warnings]
+        lines += [f"> {escape_markdown(warning)}" for warning in item.warnings]
     for run, name in zip(runs, names, strict=True):
         if (path := run.folder / "heatmap.png") in written:
             lines += ["", f"![Accuracy by length and depth, {escape_markdown(name)}](<{path.as_posix()}>)"]
-    notes = list(dict.fromkeys(line for run in runs for line in footnotes(run)))
+    notes = list(dict.fromkeys(note for run in runs for note in footnotes(run)))
     lines += ["", "<details><summary>How to read this</summary>", ""]
-    lines += [f"- {escape_markdown(line)}" for line in notes]
+    lines += [f"- {escape_markdown(note)}" for note in notes]
     return "\n".join([*lines, "", "</details>", ""])

@@ -34,12 +34,12 @@ class HeatmapCell:
     ink: str = ""
 
     @classmethod
-    def of(cls, place: GridPoint, tally: Tally, select: str, row: str) -> HeatmapCell:
+    def of(cls, point: GridPoint, tally: Tally, select: str, row: str) -> HeatmapCell:
         low, high = (tally.interval.low, tally.interval.high) if tally.interval else (None, None)
         note = "" if tally.done >= tally.planned else f"{tally.done} of {tally.planned}"
-        label = format_cell(place, tally)
+        label = format_cell(point, tally)
         cell = cls(
-            row, format_length(place.length), tally.mean, format_percent(tally.mean), note, label, select, low, high
+            row, format_length(point.length), tally.mean, format_percent(tally.mean), note, label, select, low, high
         )
         return cell if tally.mean is None else cell.coloured(accuracy_scale(), tally.mean)
 
@@ -64,8 +64,8 @@ class HeatmapData:
 
     def grid(self) -> list[list[HeatmapCell | None]]:
         """Cells by row and column; None where nothing was planned."""
-        found = {(cell.row, cell.column): cell for cell in self.cells}
-        return [[found.get((row, column)) for column in self.columns] for row in self.rows]
+        cell_at = {(cell.row, cell.column): cell for cell in self.cells}
+        return [[cell_at.get((row, column)) for column in self.columns] for row in self.rows]
 
 
 def heatmaps_of(table: Table, run: int = 0) -> list[HeatmapData]:
@@ -73,18 +73,18 @@ def heatmaps_of(table: Table, run: int = 0) -> list[HeatmapData]:
 
     `run` is the number of the run on its page, so that a click finds its samples.
     """
-    made = [task_heatmap(table, task, run) for task in table.tasks if table.has_depths(task)]
+    maps = [task_heatmap(table, task, run) for task in table.tasks if table.has_depths(task)]
     without = [task for task in table.tasks if not table.has_depths(task)]
-    return [*made, tasks_heatmap(table, without, run)] if without else made
+    return [*maps, tasks_heatmap(table, without, run)] if without else maps
 
 
 def task_heatmap(table: Table, task: str, run: int = 0) -> HeatmapData:
     """Depths down, lengths across, and the mean over all depths for each length."""
     number, lengths, depths = table.tasks.index(task), table.lengths_of(task), table.depths_of(task)
     cells = [
-        HeatmapCell.of(place, tally, selection(run, number, place.length, place.depth), format_depth(place.depth))
-        for place, tally in table.cells.items()
-        if place.task == task
+        HeatmapCell.of(point, tally, selection(run, number, point.length, point.depth), format_depth(point.depth))
+        for point, tally in table.cells.items()
+        if point.task == task
     ]
     means = [_mean(task, n, table.by_task_and_length[task, n], selection(run, number, n)) for n in lengths]
     columns, rows = map(format_length, lengths), map(format_depth, depths)

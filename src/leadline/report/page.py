@@ -177,7 +177,7 @@ def asset(name: str, package: str = "leadline.report") -> str:
 @cache
 def template(name: str, package: str = "leadline.report") -> Template:
     environment = Environment(
-        loader=FunctionLoader(lambda asked: asset(asked, package)),
+        loader=FunctionLoader(lambda file: asset(file, package)),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -277,51 +277,51 @@ def _thinking_figures(runs: Sequence[Run], names: Sequence[str]) -> tuple[PageFi
 def _figures(run: Run, at: int, *, alone: bool, live: bool) -> Values:
     """The figures that need no verdict. A live page draws its own heatmap."""
     table = run.table
-    found: dict[str, Figure] = {}
+    figures: dict[str, Figure] = {}
     if _has_heatmap(run) and not live:
-        found["heatmap"] = heatmap(run, titled=False, at=at)
+        figures["heatmap"] = heatmap(run, titled=False, at=at)
         if any(can_smooth(table, task) for task in table.tasks):
-            found["smoothed"] = heatmap(run, titled=False, smoothed=True, at=at)
+            figures["smoothed"] = heatmap(run, titled=False, smoothed=True, at=at)
     if table.tasks and not alone:
-        found["small"] = heatmap(run, titled=False, narrow=True, at=at)
+        figures["small"] = heatmap(run, titled=False, narrow=True, at=at)
     if _was_asked(run):
-        found["classes"] = class_bars(run, at=at)
+        figures["classes"] = class_bars(run, at=at)
         if alone:
-            found["phone_classes"] = class_bars(run, narrow=True, at=at)
-            found |= {"curves": curves(run, at=at), "phone_curves": curves(run, narrow=True, at=at)}
+            figures["phone_classes"] = class_bars(run, narrow=True, at=at)
+            figures |= {"curves": curves(run, at=at), "phone_curves": curves(run, narrow=True, at=at)}
     names = ("heatmap", "smoothed", "small", "classes", "phone_classes", "curves", "phone_curves")
-    return {name: PageFigure(found[name], f"{name}-{at}") if name in found else None for name in names}
+    return {name: PageFigure(figures[name], f"{name}-{at}") if name in figures else None for name in names}
 
 
-def _section_values(sections: Mapping[str, ReportSection], place: str) -> list[Values]:
+def _section_values(sections: Mapping[str, ReportSection], suffix: str) -> list[Values]:
     """What the template shows of every section: its id, its title, and its parts by kind."""
     return [
         {
-            "id": f"{name}-{place}",
+            "id": f"{name}-{suffix}",
             "title": section.title,
-            "parts": [_part_value(part, f"{name}-{place}") for part in section.parts],
+            "parts": [_part_value(part, f"{name}-{suffix}") for part in section.parts],
         }
         for name, section in sections.items()
     ]
 
 
-def _part_value(part: SectionPart, place: str) -> tuple[str, Any]:
+def _part_value(part: SectionPart, suffix: str) -> tuple[str, Any]:
     if isinstance(part, SectionText):
         return part.kind, part.text
     if isinstance(part, SectionFigure):
-        return "figure", PageFigure(part.draw(False), f"{part.name}-{place}")
+        return "figure", PageFigure(part.draw(False), f"{part.name}-{suffix}")
     return "table", part
 
 
-def _run_values(run: Run, found: Verdict, title: str, at: int) -> Values:
-    effective = effective_length_bar(run, found.effective) if found.effective else None
-    grid = task_grid(run, found, at=at) if len(run.table.tasks) > 1 else None
+def _run_values(run: Run, run_verdict: Verdict, title: str, at: int) -> Values:
+    effective = effective_length_bar(run, run_verdict.effective) if run_verdict.effective else None
+    grid = task_grid(run, run_verdict, at=at) if len(run.table.tasks) > 1 else None
     return {
         "run": run,
         "title": title,
         "model": sanitise(run.model, 200) if run.manifest.name else "",
-        "verdict": found,
-        "facts": _facts(run, found),
+        "verdict": run_verdict,
+        "facts": _facts(run, run_verdict),
         "effective": PageFigure(effective, f"effective-{at}") if effective else None,
         "grid": PageFigure(grid, f"grid-{at}") if grid else None,
         "suite": suite_table(run) if grid and run.suite else None,
@@ -336,9 +336,9 @@ def _run_values(run: Run, found: Verdict, title: str, at: int) -> Values:
     }
 
 
-def _facts(run: Run, found: Verdict) -> list[tuple[str, str, str]]:
+def _facts(run: Run, run_verdict: Verdict) -> list[tuple[str, str, str]]:
     """Name, value, and a note below the value."""
-    whole, totals, effective = run.table.whole, run.totals, effective_cell(found.effective)
+    whole, totals, effective = run.table.whole, run.totals, effective_cell(run_verdict.effective)
     accuracy = (NO_NUMBER, "")
     if whole.mean is not None:
         accuracy = (f"{format_percent(whole.mean)}%", f"95%: {format_percent_range(whole.interval)}%")

@@ -163,12 +163,14 @@ def length_table(tables: Sequence[Table]) -> TextTable:
 def verdict_table(run: Run) -> TextTable:
     """A row for every task, if one of them has strata."""
     rows = []
-    for one in verdict_by_task(run) if run.strata else ():
-        effective = str(one.effective) if one.effective else NO_NUMBER
-        weakest = f"{one.weakest.value}: {_with_interval(one.weakest_mean)}" if one.weakest else ""
-        mistake = f"{one.mistake} ({one.mistakes:,})" if one.mistake else ""
-        named = (effective, format_length(one.longest), _with_interval(one.mean), weakest, mistake)
-        rows.append((short_name(one.task), *(sanitise(text, 80) for text in named)))
+    for task_verdict in verdict_by_task(run) if run.strata else ():
+        effective = str(task_verdict.effective) if task_verdict.effective else NO_NUMBER
+        weakest = (
+            f"{task_verdict.weakest.value}: {_with_interval(task_verdict.weakest_mean)}" if task_verdict.weakest else ""
+        )
+        mistake = f"{task_verdict.mistake} ({task_verdict.mistakes:,})" if task_verdict.mistake else ""
+        named = (effective, format_length(task_verdict.longest), _with_interval(task_verdict.mean), weakest, mistake)
+        rows.append((short_name(task_verdict.task), *(sanitise(text, 80) for text in named)))
     columns = ("task", "effective length", "longest", "score there", "weakest stratum there", "usual mistake")
     return TextTable("verdict by task", columns, rows, names=len(columns))
 
@@ -187,26 +189,32 @@ def absent_table(run: Run) -> TextTable:
     """Questions without an answer: rates in percent with their intervals and numbers of questions."""
     columns = ("task", "length", "accuracy where there is an answer", "false abstentions", "false alarms")
     rows = []
-    for one in run.absent:
-        rates = (one.accuracy, one.false_abstentions, one.false_alarms)
+    for absent in run.absent:
+        rates = (absent.accuracy, absent.false_abstentions, absent.false_alarms)
         shown = (_with_interval(rate) + (f", {rate.n:,}" if rate else "") for rate in rates)
-        rows.append((short_name(one.task), format_length(one.length), *shown))
+        rows.append((short_name(absent.task), format_length(absent.length), *shown))
     return TextTable("questions without an answer, percent with 95% intervals", columns, rows, wrapped=True)
 
 
 def wording_table(run: Run) -> TextTable:
     """The lowest and highest score with the number of the wording."""
     rows = []
-    for one in run.wordings:
-        ends = [f"{format_percent(score)} (no. {number})" for number, score in (one.lowest, one.highest)]
-        length = "all" if one.length is None else format_length(one.length)
-        rows.append((short_name(one.task), length, _with_interval(one.mean), *ends, format_percent(one.deviation)))
+    for wording in run.wordings:
+        ends = [f"{format_percent(score)} (no. {number})" for number, score in (wording.lowest, wording.highest)]
+        length = "all" if wording.length is None else format_length(wording.length)
+        rows.append(
+            (short_name(wording.task), length, _with_interval(wording.mean), *ends, format_percent(wording.deviation))
+        )
     columns = ("task", "length", "mean (95%)", "lowest", "highest", "deviation")
     return TextTable("spread over wordings, percent; the same samples in every wording", columns, rows)
 
 
-def _with_interval(found: Estimate | None) -> str:
-    return NO_NUMBER if found is None else f"{format_percent(found.mean)} ({format_percent_range(found.interval)})"
+def _with_interval(estimate: Estimate | None) -> str:
+    return (
+        NO_NUMBER
+        if estimate is None
+        else f"{format_percent(estimate.mean)} ({format_percent_range(estimate.interval)})"
+    )
 
 
 def wrong_answer_table(run: Run) -> TextTable:

@@ -165,19 +165,19 @@ def _is_address(name: str) -> bool:
 def listen_on(host: str, port: int) -> socket.socket:
     """The server's socket; port 0 chooses a free port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    made = socket.socket(family, socket.SOCK_STREAM)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        made.bind((host, port))
-        made.listen(128)  # a browser may connect from now on, before the server has started
+        listening.bind((host, port))
+        listening.listen(128)  # a browser may connect from now on, before the server has started
     except OSError as error:
-        made.close()
+        listening.close()
         if error.errno == errno.EADDRINUSE:
             what, fix = f"port {port} is in use", f"choose another with --port {port + 1}, or a free one with --port 0"
         else:
             what, fix = f"cannot listen on {host}, port {port}: {error.strerror}", "try --host 127.0.0.1 --port 0"
         raise ServerError(what, where="view", fix=fix) from None
-    return made
+    return listening
 
 
 def address_of(listening: socket.socket, host: str) -> str:

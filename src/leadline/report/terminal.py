@@ -73,9 +73,9 @@ def show_run(run: Run, console: Console) -> None:
     for table in (stratum_table(run), verdict_table(run), absent_table(run), wording_table(run)):
         _print_table(table, console)
     usual = usual_notes(run)
-    for line in footnotes(run):
-        if line not in usual:
-            console.print(Text(line, style="dim"))
+    for footnote in footnotes(run):
+        if footnote not in usual:
+            console.print(Text(footnote, style="dim"))
 
 
 def show_section(section: ReportSection, console: Console) -> None:
@@ -221,11 +221,13 @@ def footnotes(run: Run) -> list[str]:
         )
     if whole.failed:
         kinds = ", ".join(f"{sanitise(kind)} {count}" for kind, count in sorted(totals.failures.items()))
-        line = f"{format_count(whole.failed, 'sample')} failed ({kinds})"
+        unreadable = f"{format_count(whole.failed, 'sample')} failed ({kinds})"
         if whole.done:
             worst = format_percent(whole.if_failed_wrong)
-            line += f"; counted as wrong, overall accuracy would fall from {format_percent(whole.mean)}% to {worst}%"
-        lines.append(f"{line}.")
+            unreadable += (
+                f"; counted as wrong, overall accuracy would fall from {format_percent(whole.mean)}% to {worst}%"
+            )
+        lines.append(f"{unreadable}.")
     if run.repeats is not None:
         lines.append(f"Asked again: {run.repeats.describe()}. A smaller difference between two runs may be noise.")
     lines += format_moved(run.table)
@@ -236,7 +238,10 @@ def footnotes(run: Run) -> list[str]:
     if run.logprobs.failed:
         lines.append(f"{format_count(run.logprobs.failed, 'document')} gave no log-probabilities.")
     lines += _not_adjusted(run)
-    if run.logprobs and min(e.n_clusters for one in run.logprobs.estimates.values() for e in one.values()) < FEW_RARE:
+    if (
+        run.logprobs
+        and min(e.n_clusters for by_length in run.logprobs.estimates.values() for e in by_length.values()) < FEW_RARE
+    ):
         lines.append(
             f"Intervals of log-probability metrics over fewer than {FEW_RARE} documents cannot allow for rare "
             "documents of which none was seen."
@@ -249,7 +254,7 @@ def footnotes(run: Run) -> list[str]:
         lines.append(f"Note: {sanitise(totals.model_change, None)}.")
     lines += receipt_notes(totals.receipts)
     if run.unreadable:
-        named = "; ".join(sanitise(str(line), 200) for line in run.unreadable[:3])
+        named = "; ".join(sanitise(str(unreadable), 200) for unreadable in run.unreadable[:3])
         lines.append(f"{format_count(len(run.unreadable), 'line')} set aside: {named}.")
     lines += [f"Note on {format_count(n, 'sample')}: {sanitise(note)}" for note, n in sorted(totals.notes.items())]
     return lines
@@ -258,11 +263,11 @@ def footnotes(run: Run) -> list[str]:
 def _from_memory(run: Run) -> Iterator[str]:
     """For every task, how many questions were answered correctly without the document."""
     tasks: dict[str, list[FromMemory]] = {}
-    for found in from_memory(read_records(run.folder)):
-        tasks.setdefault(found.task, []).append(found)
+    for recalled in from_memory(read_records(run.folder)):
+        tasks.setdefault(recalled.task, []).append(recalled)
     for task, lengths in tasks.items():
         both, right, wrong, same = (
-            sum(getattr(found, name) for found in lengths)
+            sum(getattr(recalled, name) for recalled in lengths)
             for name in ("both", "right_without", "wrong", "wrong_from_memory")
         )
         yield (
@@ -276,16 +281,18 @@ def _from_memory(run: Run) -> Iterator[str]:
 
 def show_side_by_side(runs: Sequence[Run], names: Sequence[str], console: Console) -> None:
     """A leaderboard of accuracy by length, and a table for every metric."""
-    asked = [(run, name) for run, name in zip(runs, names, strict=True) if run.table.tasks]
-    if asked:
-        verdicts = [verdict(run) for run, _ in asked]
-        for board in leaderboards([run for run, _ in asked], verdicts, [sanitise(name, 60) for _, name in asked]):
+    with_answers = [(run, name) for run, name in zip(runs, names, strict=True) if run.table.tasks]
+    if with_answers:
+        verdicts = [verdict(run) for run, _ in with_answers]
+        for board in leaderboards(
+            [run for run, _ in with_answers], verdicts, [sanitise(name, 60) for _, name in with_answers]
+        ):
             _print_table(board, console)
         console.print(Text("Accuracy in percent, with its 95% interval over documents below.", style="dim"))
     _print_table(thinking_table(runs, names), console)
     for section in report_sections(runs, names).values():
         show_section(section, console)
-    for line in dict.fromkeys(line for run in runs for line in footnotes(run)):
+    for line in dict.fromkeys(footnote for run in runs for footnote in footnotes(run)):
         console.print(Text(line, style="dim"))
 
 
@@ -307,7 +314,7 @@ def run_screen(
         parts += _fitting_heatmaps(run, room, colour=has_colours(console))
     if latest:
         parts += [Text(), Text("latest failures", style="bold")]
-        parts += [Text(failure_line(one), style="red", no_wrap=True, overflow="ellipsis") for one in latest]
+        parts += [Text(failure_line(failure), style="red", no_wrap=True, overflow="ellipsis") for failure in latest]
     if hint:
         parts += [Text(), Text(hint, style="dim")]
     return Group(*parts)

@@ -77,15 +77,15 @@ def _dark_to_light(count: int) -> list[str]:
 
 def sweeps_of(tasks: Sequence[str]) -> list[Sweep]:
     """The options that were run with two values or more; numbers are sorted."""
-    found: dict[tuple[str, tuple[str, ...]], list[tuple[str, str]]] = {}
+    members_of: dict[tuple[str, tuple[str, ...]], list[tuple[str, str]]] = {}
     for task in tasks:
         label = _LABEL.fullmatch(task)
         if label is None:
             continue
         pairs = [pair.partition("=") for pair in _BETWEEN.split(label["set"])]
         options, values = tuple(p[0] for p in pairs), ", ".join(p[2] for p in pairs)
-        found.setdefault((label["family"], options), []).append((values, task))
-    return [_sweep(*key, members) for key, members in found.items() if len(members) > 1]
+        members_of.setdefault((label["family"], options), []).append((values, task))
+    return [_sweep(*key, members) for key, members in members_of.items() if len(members) > 1]
 
 
 def _sweep(family: str, options: tuple[str, ...], members: list[tuple[str, str]]) -> Sweep:
@@ -135,8 +135,8 @@ def _plain(run: Run, tasks: Sequence[str]) -> tuple[list[alt.Chart], str]:
 def _with_sweeps(run: Run, swept: Sequence[Sweep], *, narrow: bool, at: int) -> Figure:
     lengths = [format_length(n) for n in run.table.lengths]
     others = [t for t in run.table.tasks if not any(t in sweep.tasks for sweep in swept)]
-    asked = list(dict.fromkeys((s.task, s.label) for s in run.strata))
-    columns = 1 if narrow or len(swept) + len(asked) + bool(others) == 1 else 2
+    stratified = list(dict.fromkeys((s.task, s.label) for s in run.strata))
+    columns = 1 if narrow or len(swept) + len(stratified) + bool(others) == 1 else 2
     wide = 300 if narrow else 560 if columns == 1 else 360
     data: dict[str, list[ChartRow]] = {}
     panels: list[ChartSpec] = []
@@ -149,7 +149,7 @@ def _with_sweeps(run: Run, swept: Sequence[Sweep], *, narrow: bool, at: int) -> 
         ]
         layers = _banded(lengths, values, name, sweep.colours(), title=sanitise(", ".join(sweep.options), 40))
         panels.append(layered(layers, wide, 240) | panel_title(sanitise(sweep.title, 60)))
-    for number, (task, label) in enumerate(asked):
+    for number, (task, label) in enumerate(stratified):
         name, mine = f"strata{number}", [s for s in run.strata if (s.task, s.label) == (task, label)]
         data[name] = [row for stratum in mine for row in _stratum_points(run, stratum, at)]
         layers = _banded(lengths, [short_name(s.value) for s in mine], name, title=sanitise(label, 40))
@@ -170,7 +170,7 @@ def _with_sweeps(run: Run, swept: Sequence[Sweep], *, narrow: bool, at: int) -> 
     }
     chart = captioned(drawn, note, wide * columns)
     titled = [(s.title, f"sweep{n}") for n, s in enumerate(swept)]
-    titled += [(f"{task} by {label}", f"strata{n}") for n, (task, label) in enumerate(asked)]
+    titled += [(f"{task} by {label}", f"strata{n}") for n, (task, label) in enumerate(stratified)]
     text = "; ".join(f"{title}: {_points_text(data[name])}" for title, name in titled)
     return Figure(chart, data, f"Accuracy over length, {sanitise(text, 4000)}.")
 
@@ -185,9 +185,10 @@ def _task_points(run: Run, tasks: Sequence[str], at: int, *, series: str = "") -
 
 
 def _stratum_points(run: Run, stratum: Stratum, at: int) -> list[ChartRow]:
-    place = run.table.tasks.index(stratum.task)
+    task = run.table.tasks.index(stratum.task)
     return [
-        _point(short_name(stratum.value), n, found, selection(at, place, n)) for n, found in stratum.by_length.items()
+        _point(short_name(stratum.value), n, estimate, selection(at, task, n))
+        for n, estimate in stratum.by_length.items()
     ]
 
 
@@ -317,22 +318,22 @@ def _thinking_point(name: str, length: int, run: Run, at: int) -> ChartRow:
 REACHED = "#3291b4"
 
 
-def effective_length_bar(run: Run, found: EffectiveLength, *, narrow: bool = False) -> Figure:
+def effective_length_bar(run: Run, effective: EffectiveLength, *, narrow: bool = False) -> Figure:
     """A bar up to the effective length, with its interval and a mark at the claimed window. Where the length is not
     decided, the bar ends at what is surely reached."""
-    shortest, longest = found.scores[0].length, found.scores[-1].length
+    shortest, longest = effective.scores[0].length, effective.scores[-1].length
     end = float(max(longest, run.window or 0))  # JSON has no integers as large as a damaged manifest may state
     start = shortest / 2
-    shown = found.length if found.decided or not found.falls else found.surely_reached
-    reached = float(shown) if shown and not (found.decided and found.bound == "below") else start
-    value = found.point
-    if found.decided:
-        value = f"< {format_tokens(shortest)}" if found.bound == "below" else format_tokens(found.length)
-    align: Any = "left" if reached == start else "right" if reached == end and not found.decided else "center"
+    shown = effective.length if effective.decided or not effective.falls else effective.surely_reached
+    reached = float(shown) if shown and not (effective.decided and effective.bound == "below") else start
+    value = effective.point
+    if effective.decided:
+        value = f"< {format_tokens(shortest)}" if effective.bound == "below" else format_tokens(effective.length)
+    align: Any = "left" if reached == start else "right" if reached == end and not effective.decided else "center"
     row: ChartRow = {
         "start": start, "end": end, "reached": reached,
-        "low": start if found.low_open else found.low,
-        "high": end if found.high_open else found.high,
+        "low": start if effective.low_open else effective.low,
+        "high": end if effective.high_open else effective.high,
         "value": value,
     }  # fmt: skip
     ticks = [n for n in (2**k for k in range(7, 27)) if start <= n <= end]
@@ -357,19 +358,19 @@ def effective_length_bar(run: Run, found: EffectiveLength, *, narrow: bool = Fal
             alt.X("reached:Q", scale=scale), alt.Text("value:N")
         ),
     ]
-    if not found.decided:
+    if not effective.decided:
         del layers[-2]  # a dot is an estimate
     if run.window:
         row["window"] = float(run.window)
         layers.append(
             base.mark_tick(height=16, thickness=2, color=MUTED, aria=False).encode(alt.X("window:Q", scale=scale))
         )
-        room = 1.5 if found.decided else (end / start) ** 0.4  # else the labels would overlap
+        room = 1.5 if effective.decided else (end / start) ** 0.4  # else the labels would overlap
         if run.window > room * reached or run.window < 0.9 * reached / room:
             side: Any = "right" if run.window == end else "center"
             claimed = base.mark_text(dy=-17, fontSize=11, align=side, color=MUTED, text="claimed", aria=False)
             layers.append(claimed.encode(alt.X("window:Q", scale=scale)))
     chart = layered(layers, 330 if narrow else 470, 40) | {"data": {"name": "bar"}}
     claim = f" of {format_length(run.window)} claimed" if run.window else ""
-    text = f"Effective length of {sanitise(run.label, 60)}: {found}{claim}."
+    text = f"Effective length of {sanitise(run.label, 60)}: {effective}{claim}."
     return Figure({"vconcat": [chart]}, {"bar": [row]}, text)

@@ -50,7 +50,7 @@ from leadline.stats.compare import Comparison, Difference
 AVERAGE = "average"
 
 
-def task_grid(run: Run, found: Verdict, *, narrow: bool = False, at: int = 0) -> Figure:
+def task_grid(run: Run, run_verdict: Verdict, *, narrow: bool = False, at: int = 0) -> Figure:
     """Tasks down, lengths across, a band for each category; averages and effective lengths beside them."""
     lengths = [format_length(n) for n in run.table.lengths]
     bands: dict[str, list[str]] = {}
@@ -88,7 +88,9 @@ def task_grid(run: Run, found: Verdict, *, narrow: bool = False, at: int = 0) ->
         "spacing": 8,
         "resolve": {"scale": {"fill": "shared"}},
     }
-    return Figure(chart, {"cells": rows, "effective": _effective_rows(bands, found)}, _alternative(run, found))
+    return Figure(
+        chart, {"cells": rows, "effective": _effective_rows(bands, run_verdict)}, _alternative(run, run_verdict)
+    )
 
 
 def _task_cells(run: Run, tasks: Sequence[str], at: int) -> list[HeatmapCell]:
@@ -135,22 +137,22 @@ def _small_title(text: str) -> ChartSpec:
     return panel_title(sanitise(text, 40), fontSize=11, fontWeight="normal", color=MUTED, offset=4, frame="group")
 
 
-def _effective_rows(bands: Mapping[str, Sequence[str]], found: Verdict) -> list[ChartRow]:
+def _effective_rows(bands: Mapping[str, Sequence[str]], run_verdict: Verdict) -> list[ChartRow]:
     rows: list[ChartRow] = [
-        {"panel": number, "row": short_name(task), "effective": str(found.by_task[task])}
+        {"panel": number, "row": short_name(task), "effective": str(run_verdict.by_task[task])}
         for number, tasks in enumerate(bands.values())
         for task in tasks
-        if task in found.by_task
+        if task in run_verdict.by_task
     ]
-    if found.effective is not None:
-        rows.append({"panel": len(bands), "row": AVERAGE, "effective": str(found.effective)})
+    if run_verdict.effective is not None:
+        rows.append({"panel": len(bands), "row": AVERAGE, "effective": str(run_verdict.effective)})
     return rows
 
 
-def _alternative(run: Run, found: Verdict) -> str:
+def _alternative(run: Run, run_verdict: Verdict) -> str:
     rows = []
     for task, tally in run.table.by_task.items():
-        effective = f", effective length {found.by_task[task]}" if task in found.by_task else ""
+        effective = f", effective length {run_verdict.by_task[task]}" if task in run_verdict.by_task else ""
         rows.append(f"{short_name(task)} {format_percent(tally.mean)}%{effective}")
     return f"Accuracy by task and length for {sanitise(run.label, 60)}. {'; '.join(rows)}."
 
@@ -230,9 +232,11 @@ NOTE = (
 )
 
 
-def difference_map(found: Comparison, names: tuple[str, str], *, narrow: bool = False, titled: bool = False) -> Figure:
+def difference_map(
+    comparison: Comparison, names: tuple[str, str], *, narrow: bool = False, titled: bool = False
+) -> Figure:
     """Candidate minus base: by length on top, a panel of cells for every task below. `names` are base, candidate."""
-    keys = [(str(d.key[0]), int(d.key[1] or 0), d.key[2]) for d in found.cells]
+    keys = [(str(d.key[0]), int(d.key[1] or 0), d.key[2]) for d in comparison.cells]
     tasks = list(dict.fromkeys(task for task, _, _ in keys))
     deep = [t for t in tasks if any(task == t and depth is not None for task, _, depth in keys)]
     flat = [t for t in tasks if t not in deep]
@@ -242,7 +246,7 @@ def difference_map(found: Comparison, names: tuple[str, str], *, narrow: bool = 
     most = max((len(d) for d in depths.values()), default=1)
     size = CellSize.fitting(len(lengths), most, columns, narrow=narrow)
     wide = size.width if deep else (330.0 if narrow else 500.0)
-    parts: list[ChartSpec] = [_length_strip(lengths, wide, _widest(found.of("length")))]
+    parts: list[ChartSpec] = [_length_strip(lengths, wide, _widest(comparison.of("length")))]
 
     def cells(rows: Sequence[str], title: str | None, panel: int) -> ChartSpec:
         x, y = length_columns(lengths), named_rows(rows, title)
@@ -251,7 +255,7 @@ def difference_map(found: Comparison, names: tuple[str, str], *, narrow: bool = 
     for start in range(0, len(deep), columns):
         row = [
             cells(list(map(format_depth, depths[task])), "depth", start + offset)
-            | panel_title(_tested_title(task, found) if len(tasks) > 1 else "")
+            | panel_title(_tested_title(task, comparison) if len(tasks) > 1 else "")
             for offset, task in enumerate(deep[start : start + columns])
         ]
         parts.append({"hconcat": row, "spacing": 30} if len(row) > 1 else row[0])
@@ -267,15 +271,15 @@ def difference_map(found: Comparison, names: tuple[str, str], *, narrow: bool = 
         "cells": [
             cell_row(_difference_cell(d, in_depth=str(d.key[0]) in deep))
             | {"panel": deep.index(str(d.key[0])) if d.key[0] in deep else TASKS_PANEL}
-            for d in found.cells
+            for d in comparison.cells
         ],
-        "lengths": [_length_row(d) for d in found.of("length")],
+        "lengths": [_length_row(d) for d in comparison.of("length")],
     }
-    return Figure(chart, data, f"Map of differences, {candidate} minus {base}. {format_comparison(found)}")
+    return Figure(chart, data, f"Map of differences, {candidate} minus {base}. {format_comparison(comparison)}")
 
 
-def _tested_title(task: str, found: Comparison) -> str:
-    own = next((d for d in found.of("task") if d.key == (task,)), None)
+def _tested_title(task: str, comparison: Comparison) -> str:
+    own = next((d for d in comparison.of("task") if d.key == (task,)), None)
     return sanitise(task, 50) + (f": {own.verdict}" if own and own.verdict in ("worse", "better") else "")
 
 

@@ -57,9 +57,9 @@ def heatmap(run: Run, *, titled: bool = True, narrow: bool = False, smoothed: bo
     cells: list[ChartRow] = []
     means: list[ChartRow] = []
     for number, panel in enumerate(panels):
-        place = {"panel": number if panel.means else TASKS_PANEL}
-        cells += [cell_row(cell) | place for cell in panel.cells]
-        means += [cell_row(mean) | place for mean in panel.means]
+        where = {"panel": number if panel.means else TASKS_PANEL}
+        cells += [cell_row(cell) | where for cell in panel.cells]
+        means += [cell_row(mean) | where for mean in panel.means]
     parts: list[ChartSpec] = []
     for start in range(0, len(deep), columns):
         row = [
@@ -239,12 +239,12 @@ def _smoothed(table: Table, data: HeatmapData) -> HeatmapData:
     """The same cells with smoothed values. A cell without data stays empty."""
     if not can_smooth(table, data.task):
         return data
-    found = _smoothed_cells(smooth(table.counted.take(table.counted.task == data.task)), data)
-    return replace(data, cells=tuple(found.get((cell.row, cell.column), cell) for cell in data.cells))
+    smoothed = _smoothed_cells(smooth(table.counted.take(table.counted.task == data.task)), data)
+    return replace(data, cells=tuple(smoothed.get((cell.row, cell.column), cell) for cell in data.cells))
 
 
 def _smoothed_cells(surface: SmoothSurface, data: HeatmapData) -> dict[tuple[str, str], HeatmapCell]:
-    made = {}
+    cells = {}
     places = {(format_depth(d), format_length(n)): (i, j) for i, n in enumerate(surface.lengths.tolist())
               for j, d in enumerate(surface.depths.tolist())}  # fmt: skip
     for cell in data.cells:
@@ -257,8 +257,8 @@ def _smoothed_cells(surface: SmoothSurface, data: HeatmapData) -> dict[tuple[str
         where = f"{data.title}, length {cell.column}, depth {cell.row}"
         label = f"{where}: smoothed {format_percent(mean)}%, 95% interval {interval}, measured {seen}"
         new = replace(cell, mean=mean, low=low, high=high, value=format_percent(mean), note=seen, label=label)
-        made[cell.row, cell.column] = new.coloured(accuracy_scale(), mean)
-    return made
+        cells[cell.row, cell.column] = new.coloured(accuracy_scale(), mean)
+    return cells
 
 
 # --- titles and captions ------------------------------------------------------------------------
@@ -300,7 +300,7 @@ def _alternative(run: Run) -> str:
     parts = ", ".join(f"{format_length(n)} {format_percent(t.mean)}%" for n, t in known.items())
     text = f"Heatmap of accuracy by length and depth for {sanitise(run.label, 60)}. By length: {parts or 'no data'}."
     scored = [(t.mean, p) for p, t in table.cells.items() if t.mean is not None]
-    mean, place = min(scored, default=(1.0, None), key=lambda found: found[0])
-    if place is not None and mean < 1:
-        text += f" Lowest cell: {format_cell(place, table.cells[place])}."
+    mean, point = min(scored, default=(1.0, None), key=lambda scored_cell: scored_cell[0])
+    if point is not None and mean < 1:
+        text += f" Lowest cell: {format_cell(point, table.cells[point])}."
     return text

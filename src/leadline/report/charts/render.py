@@ -179,10 +179,10 @@ def write_figure(figure: Figure, stem: Path, kinds: Iterable[Format] = FORMATS, 
     svg = _svg(figure)
     for kind in kinds:
         path = stem.with_name(f"{stem.name}.{kind}")
-        made = _convert(svg, kind, column=column)
+        encoded = _convert(svg, kind, column=column)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(made)
+            path.write_bytes(encoded)
         except OSError as error:
             raise StoreError(f"cannot write the figure: {error.strerror}", where=str(path)) from None
         written.append(path)
@@ -218,11 +218,11 @@ def with_widths(svg: str) -> str:
         width = text_width(html.unescape(text), size, bold=bold)
         return f'{attributes} textLength="{width:.1f}" lengthAdjust="spacingAndGlyphs"' if width else attributes
 
-    def replaced(found: re.Match[str]) -> str:
-        attributes, inside = found[1], found[2]
+    def replaced(tag: re.Match[str]) -> str:
+        attributes, inside = tag[1], tag[2]
         known = _FONT_SIZE.search(attributes)
         if known is None:
-            return found[0]
+            return tag[0]
         size, bold = float(known[1]), 'font-weight="bold"' in attributes
         if "<" not in inside:
             return f"<text {fixed(attributes, inside, size, bold=bold)}>{inside}</text>"
@@ -234,7 +234,7 @@ def with_widths(svg: str) -> str:
 
 def _shortened(svg: str) -> str:
     """Coordinates with two decimals. Texts and labels keep theirs: they are values."""
-    return _ATTRIBUTE.sub(lambda found: _LONG_NUMBER.sub(r"\1", found[0]), svg)
+    return _ATTRIBUTE.sub(lambda attribute: _LONG_NUMBER.sub(r"\1", attribute[0]), svg)
 
 
 def _scaled(svg: str, factor: float) -> str:
