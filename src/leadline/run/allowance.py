@@ -42,12 +42,12 @@ Fits = Callable[[int, int], bool]
 """(length, tokens beyond the task's own allowance) -> whether documents can be made in the rest of the length."""
 
 
-def first_allowances(asked: str, lengths: Collection[int]) -> Allowances:
+def first_allowances(allowance: str, lengths: Collection[int]) -> Allowances:
     """Before anything is known. A number is for all lengths, and stays."""
-    if not asked:
+    if not allowance:
         return {}
-    if asked != AUTO:
-        return dict.fromkeys(lengths, int(asked))
+    if allowance != AUTO:
+        return dict.fromkeys(lengths, int(allowance))
     return {length: min(FIRST_TOKENS, int(FIRST_SHARE * length)) for length in lengths}
 
 
@@ -81,14 +81,14 @@ def next_step(cells: Collection[Cell], records: Mapping[str, Record], allowances
     for length in sorted({cell.length for cell in cells}):
         here = [cell for cell in cells if cell.length == length]
         pilot = {cell.key for cell in here if cell.sample == 0}
-        asked = {cell.key: records[cell.key] for cell in here if cell.key in records}
-        only_pilot = not asked.keys() - pilot
+        recorded = {cell.key: records[cell.key] for cell in here if cell.key in records}
+        only_pilot = not recorded.keys() - pilot
         if only_pilot:
-            ask |= pilot - asked.keys()
-        cut = {key for key, record in asked.items() if is_cut_off(record)}
-        again = set(asked) if only_pilot else cut
-        stale = {key for key in again if extra_allowance(asked[key]) < grown[length]}
-        answered = sum(not record.failed for record in asked.values())
+            ask |= pilot - recorded.keys()
+        cut = {key for key, record in recorded.items() if is_cut_off(record)}
+        again = set(recorded) if only_pilot else cut
+        stale = {key for key in again if extra_allowance(recorded[key]) < grown[length]}
+        answered = sum(not record.failed for record in recorded.values())
         if not stale and answered and len(cut) >= CUT_SHARE * answered:
             before, grown[length] = grown[length], grown_allowance(length, grown[length], fits)
             stale = again if grown[length] > before else set()
@@ -119,8 +119,8 @@ def find_allowance(
     said: set[str] = set()
     while True:
         here = {key for key, _ in tried}
-        found = ((record.cell.key, record) for record in read_records(folder))
-        records = {key: record for key, record in found if record.is_final or key in here}
+        by_key = ((record.cell.key, record) for record in read_records(folder))
+        records = {key: record for key, record in by_key if record.is_final or key in here}
         step = next_step(cells, records, fitter.extra_allowance, fits)
         fitter.extra_allowance = step.allowances
         write_allowances(folder, step.allowances)

@@ -83,8 +83,8 @@ def _unused(folder: Path) -> Path:
 
 def _why_new(runs: list[tuple[Path, Manifest]], here: Manifest) -> str:
     """Why a run that differs in its grid alone is not continued; empty where there is none."""
-    asked = _without_grid(here)
-    near = [folder for folder, there in runs if _without_grid(there) == asked]
+    comparable = _without_grid(here)
+    near = [folder for folder, there in runs if _without_grid(there) == comparable]
     if not near:
         return ""
     if here.spec.get("until"):

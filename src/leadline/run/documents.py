@@ -139,8 +139,8 @@ def with_possible_length(error: LengthError, spec: Spec, title: str, task: Task,
             fitter.extra_allowance = first_allowances(spec.allowance, [length])
             planned = planned_documents(spec.model_copy(update={"lengths": (length,)}), {title: task})
             try:
-                for one in islice(planned, TRIED_DOCUMENTS):
-                    one.document(spec.seed, fitter)
+                for smaller in islice(planned, TRIED_DOCUMENTS):
+                    smaller.document(spec.seed, fitter)
             except LengthError as other:
                 length = max(length + 1, other.shortest or 0)
             else:
@@ -177,14 +177,14 @@ def with_drafts(todo: Iterable[PlannedDocument], seed: int) -> Iterator[PlannedD
 def _with_drafts(some: Sequence[PlannedDocument], seed: int) -> list[PlannedDocument]:
     if len(some) < 2:
         return list(some)
-    found = []
+    with_draft = []
     for planned in some:
         draft = None
         if type(planned.task).document is Task.document:
             with suppress(LeadlineError):
                 draft = planned.task.write(planned.cells, seed=seed)
-        found.append(replace(planned, draft=draft))
-    return found
+        with_draft.append(replace(planned, draft=draft))
+    return with_draft
 
 
 def _documents(spec: Spec, tasks: Mapping[str, Task]) -> Iterator[tuple[Task, tuple[Cell, ...]]]:

@@ -77,7 +77,10 @@ def started(plan: Plan, writer: RunWriter, missing: Sequence[Cell]) -> Started:
         failed_before=len(writer.failed),
         tokens_left=sum(cell.length for cell in missing),
         torn_bytes=writer.torn_bytes,
-        notes=(*plan.notes, *(f"{line}; its sample is asked again" for line in writer.unreadable[:NAMED_LINES])),
+        notes=(
+            *plan.notes,
+            *(f"{unreadable}; its sample is asked again" for unreadable in writer.unreadable[:NAMED_LINES]),
+        ),
     )
 
 
@@ -222,13 +225,13 @@ class _Engine:
 
     def _record(self, work: Work, answers: Sequence[Asked]) -> None:
         records = []
-        for number, asked in enumerate(answers, 1):
+        for number, answered in enumerate(answers, 1):
             was_read = work.follows or work.resumed
             cached = was_read and isinstance(self._plan.model, HasPrefixCache)
-            cacheable = asked.probe.cut_tokens if cached else 0
+            cacheable = answered.probe.cut_tokens if cached else 0
             if cacheable < self._limit.cache.least:
                 cacheable = 0  # so short a beginning is not kept
-            record = self._recorder.record(work.document, asked, cacheable=cacheable)
+            record = self._recorder.record(work.document, answered, cacheable=cacheable)
             if work.follows and cacheable and isinstance(record.outcome, Completion):
                 self._limit.learn(cacheable, record.outcome.cached_tokens)
             record = self._recorder.append(record, self._writer)

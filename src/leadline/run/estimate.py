@@ -51,12 +51,12 @@ def allowances(spec: Spec, title: str, task: Task, extra: Mapping[int, int]) -> 
     """By length: the tokens an answer may have, from drafts, which need no tokenizer, and `extra` for thinking."""
     if task.request == "logprobs":
         return dict.fromkeys(spec.lengths, 0)
-    found: dict[int, int] = {}
+    largest: dict[int, int] = {}
     for row in first_rows(spec, title, task):
         for question in task.write(row, seed=spec.seed).questions:
             length = question.cell.length
-            found[length] = max(found.get(length, 0), question.allowance + extra.get(length, 0))
-    return found
+            largest[length] = max(largest.get(length, 0), question.allowance + extra.get(length, 0))
+    return largest
 
 
 def cost_of(spec: Spec, task: Task, allowed: Mapping[int, int], built: Sequence[Document]) -> Cost:
@@ -75,19 +75,19 @@ def cost_of(spec: Spec, task: Task, allowed: Mapping[int, int], built: Sequence[
     )
     if 0 not in allowed:
         return cost
-    asked = samples_of(spec, task)
-    return cost + Cost(asked, asked * alone, asked * alone, asked * allowed[0])
+    samples = samples_of(spec, task)
+    return cost + Cost(samples, samples * alone, samples * alone, samples * allowed[0])
 
 
 def prompts_of(task: Task, allowed: Mapping[int, int], built: Sequence[Document]) -> tuple[dict[int, int], int]:
     """By length the tokens of a prompt, and how many of them at its end are a question's own."""
-    asked = [p for d in built for p in d.probes]
-    closing = max((p.prompt_tokens - p.cut_tokens for p in asked), default=0)
+    probes = [p for d in built for p in d.probes]
+    closing = max((p.prompt_tokens - p.cut_tokens for p in probes), default=0)
     prompts = {length: length - allowance for length, allowance in allowed.items()}
     if 0 in prompts:
-        prompts[0] = max((p.prompt_tokens for p in asked if not p.cell.length), default=0)
+        prompts[0] = max((p.prompt_tokens for p in probes if not p.cell.length), default=0)
     if task.no_context:  # the question alone, whatever the length
-        prompts = dict.fromkeys(prompts, max((p.prompt_tokens for p in asked), default=0))
+        prompts = dict.fromkeys(prompts, max((p.prompt_tokens for p in probes), default=0))
     return prompts, closing
 
 
@@ -121,7 +121,7 @@ def forecast(
         new = allowed[cell.task][cell.length]
         return max(cell.length - new, CLOSING), CLOSING, new
 
-    planned = [one.cells for one in planned_documents(spec, tasks)]
+    planned = [document.cells for document in planned_documents(spec, tasks)]
     unchanged = {title: _unchanged_before(spec, title, task, fitter) for title, task in tasks.items()}
     kept = [0] * len(planned)
     for i, (before, cells) in enumerate(pairwise(planned), 1):

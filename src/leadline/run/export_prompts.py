@@ -215,8 +215,8 @@ def ruler_line(document: Document, probe: Probe, tokenizer: Tokenizer, index: in
 
 def _position(text: str, probe: Probe, tokenizer: Tokenizer) -> int | None:
     """The tokens of the input before the first place of the first target, as RULER counts them."""
-    place = text.find(probe.question.targets[0])
-    return len(tokenizer.encode(text[:place])) if place >= 0 else None
+    start = text.find(probe.question.targets[0])
+    return len(tokenizer.encode(text[:start])) if start >= 0 else None
 
 
 # --- files

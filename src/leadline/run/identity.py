@@ -29,8 +29,8 @@ def manifest_for(
     notes: Sequence[str] = (),
 ) -> Manifest:
     """`built` has some documents of every task, whose probes name its scorers; `notes` are for reports."""
-    asked = [p for d in (built or {}).values() for one in d for p in one.probes if p.logprobs is None]
-    scorers = scorer_fingerprints(dict.fromkeys(name for probe in asked for name in probe.question.scorers))
+    probes = [p for d in (built or {}).values() for document in d for p in document.probes if p.logprobs is None]
+    scorers = scorer_fingerprints(dict.fromkeys(name for probe in probes for name in probe.question.scorers))
     return Manifest(
         digest=spec.digest,
         spec=spec.identity(),
@@ -65,20 +65,20 @@ def fingerprints(spec: Spec, tasks: Mapping[str, Task], model: Model, fitter: Fi
         yield "text.nested", NESTED_LAYOUT
     if fitter.plain is not None and any(task.request == "logprobs" for task in tasks.values()):
         yield "model.plain", fitter.plain.fingerprint
-    for asked in spec.tasks:
-        task = tasks[asked.title]
-        yield f"task.{asked.title}.version", task.version
+    for task_spec in spec.tasks:
+        task = tasks[task_spec.title]
+        yield f"task.{task_spec.title}.version", task.version
         for name, value in options_of(task).items():
-            yield f"task.{asked.title}.{name}", json.dumps(value, sort_keys=True, ensure_ascii=False)
-        if code := registry.plugin_digest(asked.name):
-            yield f"task.{asked.title}.code", code
+            yield f"task.{task_spec.title}.{name}", json.dumps(value, sort_keys=True, ensure_ascii=False)
+        if code := registry.plugin_digest(task_spec.name):
+            yield f"task.{task_spec.title}.code", code
         for source in task.sources():
             yield f"source.{source.name}", source.digest
 
 
-def _task_entry(asked: TaskSpec, task: Task, model: Model, fitter: Fitter) -> dict[str, Any]:
+def _task_entry(task_spec: TaskSpec, task: Task, model: Model, fitter: Fitter) -> dict[str, Any]:
     return {
-        "name": asked.name,
+        "name": task_spec.name,
         "version": task.version,
         "category": task.category,
         "has_depth": task.has_depth,

@@ -59,8 +59,8 @@ def measure_all(
         listen(ModelEnded(result))
     with _capacity(missing) as (at_once, open_):
         pool = _ModelPool(missing, partial(_measure, open_=open_, keep_prompts=keep_prompts, check=check))
-        found = {**complete, **pool.run(min(at_once, len(missing)), listen)}
-    return [found[e.name] for e in model_runs]
+        by_name = {**complete, **pool.run(min(at_once, len(missing)), listen)}
+    return [by_name[e.name] for e in model_runs]
 
 
 def is_complete(model_run: ModelRun) -> bool:
@@ -190,15 +190,15 @@ class _ModelPool:
 
 def submission_entries(results: Sequence[ModelRunResult]) -> list[SubmissionEntry]:
     """The scores of every model, or the reason why it has none."""
-    found = []
+    entries = []
     for result in results:
         name, model, folder = result.model_run.name, result.model_run.spec.model, result.model_run.folder
         if result.error is None:
-            found.append(submission_entry(name, model, folder))
+            entries.append(submission_entry(name, model, folder))
         else:
             error = result.error.what
-            found.append(SubmissionEntry(name=name, model=model, score=None, error=error, run=folder.name))
-    return found
+            entries.append(SubmissionEntry(name=name, model=model, score=None, error=error, run=folder.name))
+    return entries
 
 
 def submission_entry(name: str, model: str, folder: Path) -> SubmissionEntry:
@@ -208,7 +208,7 @@ def submission_entry(name: str, model: str, folder: Path) -> SubmissionEntry:
     return SubmissionEntry(
         name=name,
         model=model,
-        score=next((one.value for one in scores.values()), None),
+        score=next((score.value for score in scores.values()), None),
         scores=scores,
         error="" if scores else "no sample has a score",
         failed_samples=sum(r.failed for r in records),
@@ -220,13 +220,15 @@ def submission_entry(name: str, model: str, folder: Path) -> SubmissionEntry:
 
 def _scores(records: list[Record]) -> dict[str, MetricScore]:
     names = dict.fromkeys(name for r in records if r.wants_logprobs for name in r.scores)
-    found = {name: _metric_score(estimate((r for r in records if r.wants_logprobs), name), name) for name in names}
-    asked = [r for r in records if not r.wants_logprobs and r.score is not None and NO_CONTEXT not in r.question.labels]
-    if asked:
-        found[ACCURACY] = _metric_score(marginals(observations(asked), ())[0].estimate, ACCURACY)
-    return found
+    scores = {name: _metric_score(estimate((r for r in records if r.wants_logprobs), name), name) for name in names}
+    answered = [
+        r for r in records if not r.wants_logprobs and r.score is not None and NO_CONTEXT not in r.question.labels
+    ]
+    if answered:
+        scores[ACCURACY] = _metric_score(marginals(observations(answered), ())[0].estimate, ACCURACY)
+    return scores
 
 
-def _metric_score(found: Estimate, name: str) -> MetricScore:
-    low, high = (bound if math.isfinite(bound) else None for bound in (found.interval.low, found.interval.high))
-    return MetricScore(found.mean, low, high, found.n, found.n_clusters, metric_of(name).better)
+def _metric_score(estimated: Estimate, name: str) -> MetricScore:
+    low, high = (bound if math.isfinite(bound) else None for bound in (estimated.interval.low, estimated.interval.high))
+    return MetricScore(estimated.mean, low, high, estimated.n, estimated.n_clusters, metric_of(name).better)

@@ -97,10 +97,10 @@ def measure_spec(
         lengths = _affordable(plan, time, listen)
         ask = _ask_all if rule is None else partial(rule.ask, rule.look_for(plan, lengths))
         asking = execute_in_batches if spec.limits.batch else execute
-        found = ask(plan, folder, partial(asking, keep_prompts=keep_prompts, stop=stop, time=time), listen)
+        stopped_because = ask(plan, folder, partial(asking, keep_prompts=keep_prompts, stop=stop, time=time), listen)
         ask_again(plan, folder, partial(asking, stop=stop, time=time), listen)
     errors = take_steps(steps, folder, spec, listen, stop)
-    return Measured(load_run(folder), found, errors)
+    return Measured(load_run(folder), stopped_because, errors)
 
 
 def _affordable(plan: Plan, time: TimeLimit | None, listen: Listener) -> list[int]:
@@ -139,12 +139,12 @@ def _measure_pace(plan: Plan, time: TimeLimit, listen: Listener) -> list[int]:
 
 def _placed(plan: Plan, suite: str, listen: Listener) -> tuple[Path, Plan]:
     """The folder of a plan, and the plan; that of the run there where this has more than was asked for."""
-    place = find_run_folder(plan, suite)
-    if place.note:
-        listen(Note(place.note))
-    if place.spec is None:
-        return place.path, plan
-    return place.path, prepare(place.spec, lambda spec: plan.model, listen=listen)
+    run_folder = find_run_folder(plan, suite)
+    if run_folder.note:
+        listen(Note(run_folder.note))
+    if run_folder.spec is None:
+        return run_folder.path, plan
+    return run_folder.path, prepare(run_folder.spec, lambda spec: plan.model, listen=listen)
 
 
 def measure(
@@ -202,5 +202,5 @@ def _with_findings(plan: Plan, folder: Path, check: CheckModel | None, listen: L
 
 def plan(spec: Spec) -> Plan:
     """What a run costs and what to know about it. The model is opened to count in its tokens, and closed."""
-    with prepare(spec, planning=True) as made:
-        return made
+    with prepare(spec, planning=True) as prepared:
+        return prepared

@@ -38,8 +38,8 @@ class Bill:
     """For how long what is written is kept, where that is paid by the hour."""
 
     def money(self, tariff: Tariff) -> float:
-        one = tariff.cost(self.prompt, self.output, cached=self.cached, written=self.written)
-        return self.requests * (one + tariff.storage(self.written, self.hours))
+        per_request = tariff.cost(self.prompt, self.output, cached=self.cached, written=self.written)
+        return self.requests * (per_request + tariff.storage(self.written, self.hours))
 
 
 def money(plan: Plan, tariff: Tariff, reading: Reading) -> float | None:
@@ -53,9 +53,9 @@ def money(plan: Plan, tariff: Tariff, reading: Reading) -> float | None:
 
 def side_by_side(plan: Plan, tariff: Tariff) -> dict[str, float | None]:
     """The money of each reading mode, and the least of a run that stops when its effective length is certain."""
-    found: dict[str, float | None] = {reading: money(plan, tariff, reading) for reading in READINGS}
-    found["until, at least"] = _first_look(plan, tariff)
-    return found
+    costs: dict[str, float | None] = {reading: money(plan, tariff, reading) for reading in READINGS}
+    costs["until, at least"] = _first_look(plan, tariff)
+    return costs
 
 
 def _task_bills(plan: Plan, title: str, task: Task, reading: Reading) -> Iterator[Bill]:

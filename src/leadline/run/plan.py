@@ -102,9 +102,9 @@ def choose_lengths(card: ModelCard) -> AutoLengths:
     for name, size in sorted(card.constants.items(), key=lambda constant: constant[1]):
         apart = size >= LEAST_CONSTANT and size != window
         both = [_near(size, side) for side in (BELOW, BEYOND)] if apart else []
-        if asked := [length for length in both if length <= longest]:
-            lengths.update(asked)
-            sides.append(f"both sides of the {name} of {size:,} ({format_list([*map(format_length, asked)])})")
+        if around := [length for length in both if length <= longest]:
+            lengths.update(around)
+            sides.append(f"both sides of the {name} of {size:,} ({format_list([*map(format_length, around)])})")
     return AutoLengths(tuple(sorted(lengths)), _describe(card, window, beyond, sides))
 
 
@@ -340,9 +340,9 @@ def _ask_for_logprobs(tasks: Mapping[str, Task], model: Model) -> None:
     title = next((title for title, task in tasks.items() if task.request == "logprobs"), "")
     if not title or not isinstance(model, Remote):
         return
-    asked = logprob_model(model, title)
-    words = np.concatenate([model.tokenizer.encode(text) for text in (asked.plain.before, "One two three four.")])
-    outcome = asked.nll(words, (Continuation(len(words), words, 1),))
+    scoring = logprob_model(model, title)
+    words = np.concatenate([model.tokenizer.encode(text) for text in (scoring.plain.before, "One two three four.")])
+    outcome = scoring.nll(words, (Continuation(len(words), words, 1),))
     if isinstance(outcome, Failure) and not outcome.transient:
         raise UsageError(
             f"{model.card.name} gives no log-probabilities, which {title} needs: {outcome.message}",
@@ -392,17 +392,17 @@ def _open_replicas(name: str, provider: ModelProvider, wanted: int) -> Model:
 
 def check_disk_space(folder: Path, planned: int) -> None:
     """Raises unless the folder is writable and the disk has room for the records."""
-    place = next(p for p in (folder, *folder.absolute().parents) if p.exists())
-    if not os.access(place, os.W_OK) or not place.is_dir():
-        raise StoreError("this folder is not writable", where=str(place), fix="choose another with --out")
-    disk, needed = shutil.disk_usage(place), planned * BYTES_PER_RECORD
+    existing = next(p for p in (folder, *folder.absolute().parents) if p.exists())
+    if not os.access(existing, os.W_OK) or not existing.is_dir():
+        raise StoreError("this folder is not writable", where=str(existing), fix="choose another with --out")
+    disk, needed = shutil.disk_usage(existing), planned * BYTES_PER_RECORD
     free = disk.free
     if not disk.total:  # /proc, /sys
-        raise StoreError("no files can be kept there", where=str(place), fix="choose another folder with --out")
+        raise StoreError("no files can be kept there", where=str(existing), fix="choose another folder with --out")
     if free < needed:
         raise StoreError(
             f"the disk has {free / 1e6:,.0f} MB left and the records need about {needed / 1e6:,.0f} MB",
-            where=str(place),
+            where=str(existing),
             fix="free some space, or choose a folder on another disk with --out",
         )
 
@@ -511,8 +511,8 @@ def _allow_what_was_built(allowed: dict[str, dict[int, int]], built: Mapping[str
 def _short_allowances(built: Mapping[str, Sequence[Document]], fitter: Fitter) -> Iterator[str]:
     """A warning for each task whose right answer does not fit into its allowance."""
     for title, documents in built.items():
-        asked = [p for d in documents for p in d.probes if p.logprobs is None]
-        short = [(fitter.answer_tokens(p.question.targets, p.question.match), p.question.allowance) for p in asked]
+        probes = [p for d in documents for p in d.probes if p.logprobs is None]
+        short = [(fitter.answer_tokens(p.question.targets, p.question.match), p.question.allowance) for p in probes]
         if short and max(needed - allowance for needed, allowance in short) > 0:
             needed, allowance = max(short, key=lambda pair: pair[0] - pair[1])
             yield (

@@ -254,9 +254,9 @@ class DocumentLimit:
     @classmethod
     def none(cls) -> DocumentLimit:
         """For models without a server's cache."""
-        made = cls()
-        made._is_free = True
-        return made
+        limit = cls()
+        limit._is_free = True
+        return limit
 
     @property
     def in_turn(self) -> bool:
@@ -303,7 +303,7 @@ class DocumentLimit:
 
     def closed(self, tokens: int) -> None:
         """All probes of a document are answered."""
-        self._open.remove(next(one for one in self._open if one[0] == tokens))
+        self._open.remove(next(document for document in self._open if document[0] == tokens))
         self._stale = max(0, self._stale - 1)
 
     def learn(self, cacheable: int, cached: int | None) -> None:

@@ -286,14 +286,14 @@ def _without_secrets(outcome: Outcome) -> Outcome:
 
 def scorer_fingerprints(names: Iterable[str]) -> dict[str, str]:
     """Of each scorer its version, and for one in a file a digest of its code: what its numbers depend on."""
-    found = {}
+    fingerprints = {}
     for name in names:
         title = registry.scorer_title(name)
         if code := registry.plugin_digest(name):
-            found[f"scorer.{title}.code"] = code
+            fingerprints[f"scorer.{title}.code"] = code
         elif version := str(getattr(registry.scorer(name), "version", "")):
-            found[f"scorer.{title}.version"] = version
-    return found
+            fingerprints[f"scorer.{title}.version"] = version
+    return fingerprints
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,10 +329,10 @@ def rescore(folder: Path, scorers: Sequence[str] = (), *, only: bool = False, tr
             )
         names = {title: _scorers_of(title, task, newest, scorers, only=only) for title, task in tasks.items()}
         recorder = Recorder("", "fresh")
-        made = [recorder.regraded(r, names[r.cell.task]) if r.cell.task in names else r for r in records]
+        regraded = [recorder.regraded(r, names[r.cell.task]) if r.cell.task in names else r for r in records]
         changed = _with_scorers(manifest, names, set_by_user=bool(scorers))
-        saved = replace_records(folder, changed, made)
-        after = _newest(made)
+        saved = replace_records(folder, changed, regraded)
+        after = _newest(regraded)
         return Rescored(changed, saved, _means(newest), _means(after), sum(bool(r.scores) for r in after))
 
 
@@ -357,10 +357,10 @@ def _scorers_of(
 def _with_scorers(manifest: Manifest, names: Mapping[str, Sequence[str]], *, set_by_user: bool) -> Manifest:
     """The manifest of the run as if it had been asked with these scorers."""
     kept = {name: value for name, value in manifest.fingerprints.items() if not name.startswith("scorer.")}
-    every = dict.fromkeys(name for found in names.values() for name in found)
+    every = dict.fromkeys(name for scorers in names.values() for name in scorers)
     spec, tasks = deepcopy(manifest.spec), deepcopy(manifest.tasks)
     if set_by_user:
-        wanted = [TaskSpec.model_validate(asked) for asked in spec["tasks"]]
+        wanted = [TaskSpec.model_validate(task_values) for task_values in spec["tasks"]]
         for task in (task for task in wanted if task.title in names):
             chosen = list(names[task.title])
             task.options["scorers"] = chosen
@@ -381,4 +381,4 @@ def _means(records: Iterable[Record]) -> dict[str, tuple[str, float]]:
         if record.score is not None and not record.wants_logprobs:
             values.setdefault(record.cell.task, []).append(record.score)
             first.setdefault(record.cell.task, next(iter(record.scores)))
-    return {task: (first[task], sum(found) / len(found)) for task, found in values.items()}
+    return {task: (first[task], sum(scores) / len(scores)) for task, scores in values.items()}

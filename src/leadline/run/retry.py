@@ -68,8 +68,10 @@ class Retrier:
                 break
             pending = [p for p in probes if p.cell.key not in final]
             transient = {}
-            for asked in self._attempt(document, pending, number):
-                (transient if self._backoff.may_pass(asked.answer.outcome) else final)[asked.probe.cell.key] = asked
+            for answered in self._attempt(document, pending, number):
+                (transient if self._backoff.may_pass(answered.answer.outcome) else final)[answered.probe.cell.key] = (
+                    answered
+                )
             failures = [a.answer.outcome for a in transient.values() if isinstance(a.answer.outcome, Failure)]
             wait = attempts.wait_after(failures) if failures else None
             if wait is None:
@@ -170,15 +172,15 @@ class LogprobAdapter:
         model = logprob_model(self._model, probes[0].cell.task)
         wanted = sorted({index for request in requests for index in request.passages})
         passages = {index: document.passages[index] for index in wanted}
-        found = {index: model.nll(p.ids, p.continuations, p.spans) for index, p in passages.items()}
-        self._refuse_unsupported(found.values(), probes[0].cell.task)
+        read = {index: model.nll(p.ids, p.continuations, p.spans) for index, p in passages.items()}
+        self._refuse_unsupported(read.values(), probes[0].cell.task)
         seconds = (time.monotonic() - begin) / len(probes)  # measured together: each is charged its share
-        return [Answer(_sent(document, request, found), _outcome(request, found), seconds) for request in requests]
+        return [Answer(_sent(document, request, read), _outcome(request, read), seconds) for request in requests]
 
-    def _refuse_unsupported(self, found: Iterable[TokenNLL | Failure], task: str) -> None:
+    def _refuse_unsupported(self, read: Iterable[TokenNLL | Failure], task: str) -> None:
         """Stops a run whose model turns out to have no such log-probabilities: no other sample would get them."""
-        self._measured = self._measured or any(isinstance(nll, TokenNLL) for nll in found)
-        why = next((f.message for f in found if isinstance(f, Failure) and f.why == "unsupported"), "")
+        self._measured = self._measured or any(isinstance(nll, TokenNLL) for nll in read)
+        why = next((f.message for f in read if isinstance(f, Failure) and f.why == "unsupported"), "")
         if why and not self._measured:
             raise UsageError(
                 why,
@@ -187,22 +189,22 @@ class LogprobAdapter:
             )
 
 
-def _outcome(request: LogprobRequest, found: dict[int, TokenNLL | Failure]) -> Outcome:
+def _outcome(request: LogprobRequest, read: dict[int, TokenNLL | Failure]) -> Outcome:
     """The numbers; a failure if a passage could not be read or has values that are not finite."""
     nlls = []
     for index in request.passages:
-        one = found[index]
-        if isinstance(one, Failure):
-            return one
-        if not all(np.isfinite(nats).all() for nats in (*one.continuations, *one.spans)):
+        nll = read[index]
+        if isinstance(nll, Failure):
+            return nll
+        if not all(np.isfinite(nats).all() for nats in (*nll.continuations, *nll.spans)):
             return Failure("not_a_number", "the model's log-probabilities are not finite; try dtype=float32")
-        nlls.append(one)
+        nlls.append(nll)
     return request.numbers(nlls)
 
 
-def _sent(document: Document, request: LogprobRequest, found: dict[int, TokenNLL | Failure]) -> Sent:
+def _sent(document: Document, request: LogprobRequest, passages: dict[int, TokenNLL | Failure]) -> Sent:
     ids = b"".join(document.passages[index].ids.astype("<i4").tobytes() for index in request.passages)
-    nlls = [found[index] for index in request.passages]
+    nlls = [passages[index] for index in request.passages]
     read = [nll for nll in nlls if isinstance(nll, TokenNLL)]
     notes = dict.fromkeys(note for nll in read for note in nll.notes)
     counts = Counter[str]()

@@ -134,8 +134,8 @@ class StartedServer:
                 )
             if time.monotonic() - said >= SAY_SECONDS:
                 said = time.monotonic()
-                line = self.last_lines()[-1:]
-                self.say(f"waiting for the server, {format_duration(waited)}{': ' + line[0][:100] if line else ''}")
+                last = self.last_lines()[-1:]
+                self.say(f"waiting for the server, {format_duration(waited)}{': ' + last[0][:100] if last else ''}")
             time.sleep(LOOK_SECONDS)
 
     def _answers(self) -> bool:

@@ -34,12 +34,12 @@ class Stop:
 
     def inner(self) -> Stop:
         """A Stop for one of several runs: can be set alone, and is set when this one is."""
-        made = Stop()
+        stop = Stop()
         with self._guard:
-            self._inner.append(made)
+            self._inner.append(stop)
         if self.error is not None:
-            made.because(self.error)
-        return made
+            stop.because(self.error)
+        return stop
 
     @property
     def is_set(self) -> bool:

@@ -86,7 +86,7 @@ class StoppingRule:
         it cannot be applied to the plan, before anything is sent."""
         design = _design(plan)
         if lengths is not None:
-            design = replace(design, places=tuple(place for place in design.places if place[1] in lengths))
+            design = replace(design, places=tuple(point for point in design.places if point[1] in lengths))
         if self.until.rule == "verdict" and self.base is not None:
             _refuse_other_questions(self.base, plan)
         return _look_of(self.until, design, self.base, self.gate)
@@ -102,9 +102,9 @@ class StoppingRule:
         return RuleResult(step, sentence, format_saving(step, plan.spec.samples), used_up)
 
 
-def _refuse_other_questions(base: Path, made: Plan) -> None:
+def _refuse_other_questions(base: Path, plan: Plan) -> None:
     """Refuses before anything is asked if the base run had other prompts."""
-    obstacles = comparability(read_manifest(base).compared(), made.manifest.compared())
+    obstacles = comparability(read_manifest(base).compared(), plan.manifest.compared())
     refused = [str(o) for o in obstacles if o.severity == "refuse"]
     if refused:
         raise UsageError(
@@ -144,18 +144,18 @@ class Rounds:
 
 
 def _ask_in_rounds(
-    look: Look, made: Plan, writer: RunWriter, execute: Callable[..., None], listen: Listener
+    look: Look, plan: Plan, writer: RunWriter, execute: Callable[..., None], listen: Listener
 ) -> tuple[SamplingStep, Literal["", "time", "budget"]]:
     """Looks and asks until the rule is done, until no sample of a round gets an answer, or until time or budget is used
     up: the last step, and which of the two."""
-    rounds, recorded = Rounds(look, made), _by_key(writer.folder)
+    rounds, recorded = Rounds(look, plan), _by_key(writer.folder)
     first = True
     while (missing := rounds.next(recorded)) is not None:
         if missing:
             listen(RuleChecked(format_step(rounds.step), len(missing)))
             heard = listen if first else without_started(listen)
             try:
-                execute(made, writer, listen=heard, only=missing)
+                execute(plan, writer, listen=heard, only=missing)
             except (TimeReached, BudgetReached) as reached:
                 used_up: Literal["time", "budget"] = "time" if isinstance(reached, TimeReached) else "budget"
                 return replace(rounds.step, outcome="undecided", next=()), used_up
@@ -164,36 +164,36 @@ def _ask_in_rounds(
     return rounds.step, ""
 
 
-def _counted(made: Plan, records: Iterable[Record]) -> Iterator[Record]:
-    return (record for record in records if made.tasks[record.cell.task].is_aggregated)
+def _counted(plan: Plan, records: Iterable[Record]) -> Iterator[Record]:
+    return (record for record in records if plan.tasks[record.cell.task].is_aggregated)
 
 
-def _companion_cells(made: Plan, cells: Sequence[Cell]) -> Iterator[Cell]:
+def _companion_cells(plan: Plan, cells: Sequence[Cell]) -> Iterator[Cell]:
     """The same lengths, depths and samples of the tasks that no rule looks at."""
-    for title, task in made.tasks.items():
+    for title, task in plan.tasks.items():
         if not task.is_aggregated:
-            depths = depths_of(made.spec, task)
-            found = ((c.length, d, c.sample) for c in cells for d in ((c.depth,) if c.depth in depths else depths))
-            yield from (Cell(title, *place) for place in dict.fromkeys(found))
+            depths = depths_of(plan.spec, task)
+            points = ((c.length, d, c.sample) for c in cells for d in ((c.depth,) if c.depth in depths else depths))
+            yield from (Cell(title, *point) for point in dict.fromkeys(points))
 
 
 def _by_key(folder: Path) -> dict[str, Record]:
     return {record.cell.key: record for record in read_records(folder)}
 
 
-def _design(made: Plan) -> Design:
-    if not made.places:
+def _design(plan: Plan) -> Design:
+    if not plan.places:
         raise UsageError(
             "no task has answers to documents that a rule could look at",
             where="--until",
             fix="leave out --until, or add a task such as niah",
         )
     return Design(
-        places=made.places,
-        cap=made.spec.samples,
-        fixed=made.spec.samples,
-        at_once=made.at_once,
-        reading=made.spec.reading,
+        places=plan.places,
+        cap=plan.spec.samples,
+        fixed=plan.spec.samples,
+        at_once=plan.at_once,
+        reading=plan.spec.reading,
     )
 
 
