@@ -213,16 +213,16 @@ def spec_of(flags: RunOptions) -> Spec:
     """The validated Spec: values of the suite, task or spec file, overridden by flags."""
     values, where = _prompts(flags) if flags.prompts else _values(what_of(flags))
     models = values.pop("models", None)  # a list of models is read in leadline.cli.many_models
-    given: dict[str, Any] = {k: v for k in _SPEC_FLAGS if (v := getattr(flags, k)) is not None}
+    from_flags: dict[str, Any] = {k: v for k in _SPEC_FLAGS if (v := getattr(flags, k)) is not None}
     limits = {k: v for k in _LIMIT_FLAGS if (v := getattr(flags, k)) is not None}
-    values = {**values, **given}
+    values = {**values, **from_flags}
     if flags.judges:
         judging = values.get("judges", {})
         values["judges"] = {**(judging if isinstance(judging, dict) else {}), "models": flags.judges}
     if limits:
         values["limits"] = {**values.get("limits", {}), **limits}
     if flags.task:
-        named = [name for given in flags.task for name in _task_names(given)]
+        named = [name for words in flags.task for name in _task_names(words)]
         values["tasks"] = [*(values["tasks"] if where == "task" else ()), *named]
     _refuse_no_tasks(values, where)
     if not models and "model" not in values and (from_environment := os.environ.get(MODEL_VARIABLE, "")):
@@ -240,7 +240,8 @@ def spec_of(flags: RunOptions) -> Spec:
             if flags.what is None and values["allowance"] == AUTO:  # it cannot be found while a rule decides
                 values |= {"until": "", "samples": values.get("samples", THINKING_SAMPLES)}
     spec = make_spec(
-        values, where=COMMAND_LINE if where == "task" else f"{where} and {COMMAND_LINE}" if given or limits else where
+        values,
+        where=COMMAND_LINE if where == "task" else f"{where} and {COMMAND_LINE}" if from_flags or limits else where,
     )
     if flags.templates is not None:
         spec = spec.model_copy(update={"tasks": tuple(with_templates(spec.tasks, flags.templates))})
@@ -308,9 +309,9 @@ def with_rule(spec: Spec, until: str) -> Spec:
     return spec
 
 
-def _task_names(given: str) -> list[str]:
+def _task_names(words: str) -> list[str]:
     """`niah,vt` are two tasks; a path may have commas of its own."""
-    return [given] if ".py:" in given else [name.strip() for name in given.split(",") if name.strip()]
+    return [words] if ".py:" in words else [name.strip() for name in words.split(",") if name.strip()]
 
 
 def _values(what: str | None) -> tuple[dict[str, Any], str]:
@@ -347,10 +348,10 @@ def _prompts(flags: RunOptions) -> tuple[dict[str, Any], str]:
         raise UsageError(
             "--prompts cannot be combined with a task or suite", where="--prompts", fix="leave out the task or suite"
         )
-    found = prompts_spec(flags.prompts or [])
-    for note in found.notes:
+    prompts = prompts_spec(flags.prompts or [])
+    for note in prompts.notes:
         warn(note)
-    return dict(found.values), "--prompts"
+    return dict(prompts.values), "--prompts"
 
 
 def without_context(tasks: Sequence[TaskSpec]) -> list[TaskSpec]:
@@ -378,34 +379,34 @@ def _configured(
 
     Options get the types that the task declares: 4 from a file and "4" from a flag are the same run.
     """
-    found = {spec.title: registry.task(spec) for spec in tasks}
-    pairs = [pair for setting in settings for pair in _expanded(_pair(setting), of_suite, found)]
+    by_title = {spec.title: registry.task(spec) for spec in tasks}
+    pairs = [pair for setting in settings for pair in _expanded(_pair(setting), of_suite, by_title)]
     _refuse_other_presets(tasks, pairs, of_suite)
-    known = {name for task in found.values() for name in type(task).model_fields} | set(of_suite)
+    known = {name for task in by_title.values() for name in type(task).model_fields} | set(of_suite)
     for key, _ in pairs:
         title, _, option = key.rpartition(".")
-        if title and title not in found:
-            raise UnknownName("task", title, found, where="--set")
+        if title and title not in by_title:
+            raise UnknownName("task", title, by_title, where="--set")
         if option not in known:
-            elsewhere = {name: task for t in found.values() for name, task in t.options_elsewhere.items()}
+            elsewhere = {name: task for t in by_title.values() for name, task in t.options_elsewhere.items()}
             if option in elsewhere:
                 raise OptionElsewhere(option, elsewhere[option], where="--set")
             raise UnknownName("option", option, known, where="--set")
     configured: list[dict[str, Any]] = []
     for spec in tasks:
-        task = found[spec.title]
+        task = by_title[spec.title]
         mine = [(key.removeprefix(f"{spec.title}."), text) for key, text in pairs]  # TASK.KEY is for one task
         choices = {key: parse_choices(task, key, text) for key, text in mine if key in type(task).model_fields}
         for combination in itertools.product(*choices.values()):
             chosen = dict(zip(choices, combination, strict=True))
             swept = ",".join(f"{key}={chosen[key]}" for key, values in choices.items() if len(values) > 1)
             options = {**spec.options, **chosen}
-            made = registry.task(TaskSpec(name=spec.name, options=options))
+            task_with_options = registry.task(TaskSpec(name=spec.name, options=options))
             configured.append(
                 {
                     "name": spec.name,
                     "label": f"{spec.title}[{swept}]" if swept else spec.label,
-                    "options": made.model_dump(mode="json", include=set(options)),
+                    "options": task_with_options.model_dump(mode="json", include=set(options)),
                 }
             )
     return configured

@@ -69,12 +69,12 @@ LEAST_ROOM = 24
 
 def print_json(value: Any) -> None:
     """Harmful characters can only be in strings, where JSON has escapes for them."""
-    made = msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2).decode()
-    sys.stdout.write(re.sub(r"[^\n -~]", _json_escape, made) + "\n")
+    text = msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2).decode()
+    sys.stdout.write(re.sub(r"[^\n -~]", _json_escape, text) + "\n")
 
 
-def _json_escape(found: re.Match[str]) -> str:
-    character = found[0]
+def _json_escape(escaped: re.Match[str]) -> str:
+    character = escaped[0]
     if sanitise_lines(character) == character:
         return character
     return "".join(f"\\u{unit:04x}" for unit in memoryview(character.encode("utf-16-le")).cast("H"))
