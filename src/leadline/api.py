@@ -110,8 +110,8 @@ class Run(results.Run):
         if of == "cells":
             table = cell_table([self])
             return pd.DataFrame(table["rows"], columns=table["columns"])
-        found = list(rows(self.records))
-        return pd.DataFrame(found) if found else pd.DataFrame(columns=list(COLUMNS))
+        values = list(rows(self.records))
+        return pd.DataFrame(values) if values else pd.DataFrame(columns=list(COLUMNS))
 
     def heatmap(self) -> RunFigure:
         """Length by depth, one panel per task."""
@@ -130,11 +130,13 @@ class Run(results.Run):
     ) -> EffectiveLength | None:
         """The longest prompt at which the score reaches a fixed `threshold` (by default RULER's 0.856), or a `share` of
         the score at the shortest length. None where fewer than two lengths have answers."""
-        line = Threshold(share=share) if share is not None else self.line if threshold is None else Threshold(threshold)
+        wanted = (
+            Threshold(share=share) if share is not None else self.line if threshold is None else Threshold(threshold)
+        )
         samples = self.table.counted
         if task is not None:
             samples = samples.take(samples.task == task)
-        return effective_in(self, samples, line)
+        return effective_in(self, samples, wanted)
 
     def compare(self, base: results.Run, gate: str = "", *, failures: Failures = "excluded") -> RunComparison:
         """This run as the candidate against `base`. Raises UsageError when the two were not asked the same.

@@ -68,11 +68,11 @@ suites = _app("suites", "List suites. `leadline suites show NAME` shows what one
 
 
 def _list(kind: PluginKind, *, as_json: bool) -> None:
-    found = [(name, _summary(kind, name)) for name in registry.names(kind)]
+    summaries = [(name, _summary(kind, name)) for name in registry.names(kind)]
     if as_json:
-        print_json([{"name": name, "summary": summary} for name, summary in found])
-    elif found:
-        print_table(found, ("name", "summary"))
+        print_json([{"name": name, "summary": summary} for name, summary in summaries])
+    elif summaries:
+        print_table(summaries, ("name", "summary"))
     else:
         echo(f"no {kind} are installed")
 
@@ -87,7 +87,7 @@ def _summary(kind: PluginKind, name: str) -> str:
 
 def _show(kind: PluginKind, name: str, *, as_json: bool) -> None:
     try:
-        found = DESCRIBE[kind](name)
+        described = DESCRIBE[kind](name)
     except UnknownName as error:
         others = [other for other in DESCRIBE if other != kind and name in registry.names(other)]
         if not others:
@@ -95,18 +95,18 @@ def _show(kind: PluginKind, name: str, *, as_json: bool) -> None:
         fix = f"did you mean leadline {others[0]} show {name}?"
         raise UsageError(error.what, where=error.where, fix=fix) from None
     if kind == "tasks" and (by_depth := _trivial_scores(name)):
-        found["trivial_readers"] = mean_scores(by_depth)
-        found["trivial_readers_by_depth"] = {
+        described["trivial_readers"] = mean_scores(by_depth)
+        described["trivial_readers_by_depth"] = {
             str(depth): scores for depth, scores in by_depth.items() if depth is not None
         }
     if as_json:
-        print_json(found)
+        print_json(described)
         return
     apart = ("options", "trivial_readers", "trivial_readers_by_depth", "models")
-    plain = {key: value for key, value in found.items() if key not in apart}
-    if "trivial_readers" in found:
-        plain["trivial readers"] = _format_readers(found["trivial_readers"])
-        for depth, scores in found["trivial_readers_by_depth"].items():
+    plain = {key: value for key, value in described.items() if key not in apart}
+    if "trivial_readers" in described:
+        plain["trivial readers"] = _format_readers(described["trivial_readers"])
+        for depth, scores in described["trivial_readers_by_depth"].items():
             plain[f"  at depth {depth}"] = _format_readers(scores)
         plain[""] = "what rules score that never look at the question, only at places and forms of values: low is good"
     width = max(map(len, plain))
@@ -117,10 +117,10 @@ def _show(kind: PluginKind, name: str, *, as_json: bool) -> None:
         echo(f"{key.ljust(width)}  {lines[0]}")
         for line in lines[1:]:
             echo(f"{'':{width}}  {line}")
-    if named := found.get("models"):
+    if named := described.get("models"):
         echo()
         print_table([(model["name"], model["help"]) for model in named], ("model", "what it does"))
-    if options := found.get("options"):
+    if options := described.get("options"):
         echo()
         rows = [(o["name"], o["type"], repr(o["default"]), o["help"]) for o in options]
         print_table(rows, ("option", "type", "default", "help"))
@@ -146,8 +146,8 @@ def _template(kind: PluginKind, name: str) -> str:
     specs = [TaskSpec(name=name)]
     if kind == "suites":
         specs = [TaskSpec.model_validate(task) for task in registry.find("suites", name).values["tasks"]]
-    found = [(spec.name, registry.task(spec)) for spec in specs]
-    sections = [template_of(title, task) for title, task in found if isinstance(task, WordedTask)]
+    titled = [(spec.name, registry.task(spec)) for spec in specs]
+    sections = [template_of(title, task) for title, task in titled if isinstance(task, WordedTask)]
     if not sections:
         raise UsageError(f"{name} has no prompt texts to replace", where="--template")
     return "\n".join(sections)
@@ -170,11 +170,11 @@ def describe_task(name: str) -> dict[str, Any]:
 
 
 def describe_model(name: str) -> dict[str, Any]:
-    found: type[ModelProvider] | ModelProvider = registry.find("models", name)
-    provider = found if isinstance(found, type) else type(found)
+    plugin: type[ModelProvider] | ModelProvider = registry.find("models", name)
+    provider = plugin if isinstance(plugin, type) else type(plugin)
     names = [{"name": f"{name}:{model}", "help": about} for model, about in provider.names.items()]
     about = {"name": name, "summary": provider.summary or _first_line(provider)}
-    return about | ({"models": names} if names else {}) | {"options": _options(found)}
+    return about | ({"models": names} if names else {}) | {"options": _options(plugin)}
 
 
 def describe_source(name: str) -> dict[str, Any]:
@@ -272,38 +272,42 @@ def pull(
     if name is None:
         _list_downloads(as_json=json)
         return
-    found = []
-    for one in group_of(name) or [name]:
-        size = DOWNLOADS[one].size_bytes if one in DOWNLOADS else None
+    pulled_files = []
+    for part in group_of(name) or [name]:
+        size = DOWNLOADS[part].size_bytes if part in DOWNLOADS else None
         if size and not json:
-            say(f"{one}: {size / 1e6:,.0f} MB")
-        pulled = download(one, progress=_download_progress(), again=again, source=source)
-        found.append({field: str(getattr(pulled, field)) for field in ("name", "path", "sha256", "url", "checked")})
+            say(f"{part}: {size / 1e6:,.0f} MB")
+        pulled = download(part, progress=_download_progress(), again=again, source=source)
+        pulled_files.append(
+            {field: str(getattr(pulled, field)) for field in ("name", "path", "sha256", "url", "checked")}
+        )
         if not json:
             there = "downloaded" if pulled.fetched else "already there"
             say(f"{there}: {pulled.size_bytes:,} bytes, {CHECKED[pulled.checked]}")
             echo(pulled.path)
     if json:
-        print_json(found if group_of(name) else found[0])
+        print_json(pulled_files if group_of(name) else pulled_files[0])
 
 
 def _list_downloads(*, as_json: bool) -> None:
-    here = {name: (data_folder() / one.file).is_file() for name, one in DOWNLOADS.items()}
+    here = {name: (data_folder() / entry.file).is_file() for name, entry in DOWNLOADS.items()}
     if as_json:
         print_json(
             [
                 {
-                    "name": one.name,
-                    "summary": one.summary,
-                    "licence": one.licence,
-                    "here": here[one.name],
-                    "places": [{"url": place.url, "sha256": place.sha256} for place in one.mirrors],
+                    "name": entry.name,
+                    "summary": entry.summary,
+                    "licence": entry.licence,
+                    "here": here[entry.name],
+                    "places": [{"url": mirror.url, "sha256": mirror.sha256} for mirror in entry.mirrors],
                 }
-                for one in DOWNLOADS.values()
+                for entry in DOWNLOADS.values()
             ]
         )
         return
-    rows = [(one.name, one.summary, one.licence, "yes" if here[one.name] else "no") for one in DOWNLOADS.values()]
+    rows = [
+        (entry.name, entry.summary, entry.licence, "yes" if here[entry.name] else "no") for entry in DOWNLOADS.values()
+    ]
     print_table(rows, ("name", "summary", "licence", "downloaded"))
 
 

@@ -77,7 +77,7 @@ def compare(
         )
     if base.resolve() == candidate.resolve():
         warn(f"both runs are the folder {base}: nothing can differ")
-    clauses, line = parse_gate(gate) if gate else (), Threshold(threshold_share(threshold))
+    clauses, gate_threshold = parse_gate(gate) if gate else (), Threshold(threshold_share(threshold))
     old, new = _open(base), _open(candidate)
     pairs, obstacles = pair_runs(old, new, failures=failures)
     _check_comparable(obstacles, anyway)
@@ -90,32 +90,32 @@ def compare(
             warn(f"{side.run} is no measurement of the model: {total.answer_problem}")
         if side.truncated:
             warn(f"{side.truncated:,} prompts of {side.run} were not read as sent; they are in no mean")
-    found = compare_pairs(pairs, correction=correction)
-    result = check_gate(pairs, clauses, threshold=line) if clauses else None
+    comparison = compare_pairs(pairs, correction=correction)
+    result = check_gate(pairs, clauses, threshold=gate_threshold) if clauses else None
     if junit is not None and result is not None:
         about = {role: str(side) for role, side in zip(ROLES, sides, strict=True)}
         about |= {sanitise(obstacle.what, 80): sanitise(str(obstacle), 300) for obstacle in obstacles}
-        made = junit_xml(result, suite=f"{sides[0].name} -> {sides[1].name}", about=about, strict=strict)
+        xml = junit_xml(result, suite=f"{sides[0].name} -> {sides[1].name}", about=about, strict=strict)
         junit.parent.mkdir(parents=True, exist_ok=True)
-        junit.write_text(made, encoding="utf-8")
+        junit.write_text(xml, encoding="utf-8")
     if json:
-        print_json(_as_json(found, result, cells, sides, obstacles))
+        print_json(_as_json(comparison, result, cells, sides, obstacles))
     elif markdown:
         about_lines = compared_runs_markdown(sides, obstacles)
         if result is None:
-            echo(comparison_markdown(found, about_lines))
+            echo(comparison_markdown(comparison, about_lines))
         else:
-            echo(f"{gate_markdown(result, about_lines)}\n{comparison_markdown(found)}")
+            echo(f"{gate_markdown(result, about_lines)}\n{comparison_markdown(comparison)}")
     else:
-        _show(found, result, cells, sides)
+        _show(comparison, result, cells, sides)
     return result.exit_code if result else 0
 
 
 def _open(folder: Path) -> Run:
     """A run. Names lines that cannot be read: comparing leaves them out."""
     run = load_run(folder)
-    for line in run.unreadable[:3]:
-        warn(f"{folder}: {line}")
+    for unreadable in run.unreadable[:3]:
+        warn(f"{folder}: {unreadable}")
     if run.unreadable:
         warn(f"{folder}: {format_count(len(run.unreadable), 'line')} left out")
     if len(run.no_context.requested):
@@ -137,21 +137,21 @@ def _check_comparable(obstacles: Sequence[Obstacle], anyway: bool) -> None:
         warn(str(obstacle))
 
 
-def _show(found: Comparison, result: GateResult | None, cells: bool, sides: Sequence[ComparedRun]) -> None:
+def _show(comparison: Comparison, result: GateResult | None, cells: bool, sides: Sequence[ComparedRun]) -> None:
     for role, side in zip(ROLES, sides, strict=True):
         echo(f"{role:<9}  {side}")
     echo()
     header = ("part", "base", "candidate", "change", "95% interval", "lost", "gained", "p", "verdict")
-    rows = [difference_row(d) for d in (*found.differences, *(found.cells if cells else ()))]
+    rows = [difference_row(d) for d in (*comparison.differences, *(comparison.cells if cells else ()))]
     print_table(rows, header, right=frozenset({1, 2, 3, 4, 5, 6, 7}))
-    failed = f", {found.failed:,} without an answer excluded" if found.failed else ""
-    alone = found.only_base + found.only_candidate
+    failed = f", {comparison.failed:,} without an answer excluded" if comparison.failed else ""
+    alone = comparison.only_base + comparison.only_candidate
     only = f", {alone:,} in one run only" if alone else ""
-    text = ", all with the same text" if found.same_text == found.pairs else ""
+    text = ", all with the same text" if comparison.same_text == comparison.pairs else ""
     echo(
-        f"\n{format_pairs(found.pairs, found.documents)} in both runs{text}{failed}{only}. p-values are corrected for "
-        f"multiple tests ({CORRECTIONS[found.correction]}), and the verdict is by them; each interval is for its row "
-        f"alone. The score of {100 * found.discordance:.1f}% of the prompts changed."
+        f"\n{format_pairs(comparison.pairs, comparison.documents)} in both runs{text}{failed}{only}. p-values are "
+        f"corrected for multiple tests ({CORRECTIONS[comparison.correction]}), and the verdict is by them; each "
+        f"interval is for its row alone. The score of {100 * comparison.discordance:.1f}% of the prompts changed."
     )
     if result is not None:
         echo()
@@ -162,14 +162,14 @@ def _show(found: Comparison, result: GateResult | None, cells: bool, sides: Sequ
 
 
 def _as_json(
-    found: Comparison,
+    comparison: Comparison,
     result: GateResult | None,
     cells: bool,
     sides: Sequence[ComparedRun],
     obstacles: Sequence[Obstacle],
 ) -> dict[str, Any]:
     values: dict[str, Any] = {role: asdict(side) for role, side in zip(ROLES, sides, strict=True)}
-    values |= {"differing": [str(obstacle) for obstacle in obstacles], **asdict(found)}
+    values |= {"differing": [str(obstacle) for obstacle in obstacles], **asdict(comparison)}
     if not cells:
         values.pop("cells")
     return values | {"gate": asdict(result) if result else None}

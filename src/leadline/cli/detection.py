@@ -34,14 +34,14 @@ SEARCH_RUNS, STATED_RUNS = 500, 2000
 """Simulated comparisons: while looking for a number of samples, and behind a rate that is printed."""
 
 
-def detection(made: Plan, drop: float, like: Path | None, gate: str) -> dict[str, Any]:
+def detection(plan: Plan, drop: float, like: Path | None, gate: str) -> dict[str, Any]:
     """How often this plan and larger ones see a drop, and what they make of equal models."""
     noise = Noise()
     if like is not None:
         noise = seen_noise(load_run(like).table.requested)
-    samples = max(made.spec.samples, 2)
-    common = frozenset(title for title, task in made.tasks.items() if task.common_haystack)
-    grid = Grid(made.places, SHARED_HAYSTACKS[made.spec.reading], common)
+    samples = max(plan.spec.samples, 2)
+    common = frozenset(title for title, task in plan.tasks.items() if task.common_haystack)
+    grid = Grid(plan.places, SHARED_HAYSTACKS[plan.spec.reading], common)
 
     def worse(count: int, size: float = drop, runs: int = SEARCH_RUNS, cause: Cause = "degrees") -> CompareRates:
         return compare_rates(grid, count, size, replace(noise, cause=cause), runs=runs)
@@ -52,7 +52,7 @@ def detection(made: Plan, drop: float, like: Path | None, gate: str) -> dict[str
 
     needed = fewest_samples(lambda count: worse(count).worse)
     ours, theirs = stated(samples), None if needed is None else stated(needed)
-    found: dict[str, Any] = {
+    values: dict[str, Any] = {
         "drop": drop,
         "samples_a_cell": needed,
         "prompts": None if needed is None else needed * len(grid.places),
@@ -71,7 +71,7 @@ def detection(made: Plan, drop: float, like: Path | None, gate: str) -> dict[str
         "correlation": noise.correlation if grid.shares else None,
         "from": str(like) if like else "no earlier run: assumed",
     }
-    return found | ({"gate": _gate_detection(grid, samples, drop, noise, gate)} if gate else {})
+    return values | ({"gate": _gate_detection(grid, samples, drop, noise, gate)} if gate else {})
 
 
 def _gate_detection(grid: Grid, samples: int, drop: float, noise: Noise, gate: str) -> dict[str, Any]:
@@ -101,56 +101,56 @@ def _causes(grid: Grid) -> tuple[Cause, ...]:
 
 def parse_points(text: str) -> float:
     """`5pt`, `5 points`, `5` or `0.05`: five points out of a hundred."""
-    found = re.fullmatch(r"\s*(\d*\.?\d+)\s*(pts?|points?)?\s*", text)
-    value = float(found[1]) if found else 0.0
-    points = value / 100 if found and (found[2] or value >= 1) else value
+    match = re.fullmatch(r"\s*(\d*\.?\d+)\s*(pts?|points?)?\s*", text)
+    value = float(match[1]) if match else 0.0
+    points = value / 100 if match and (match[2] or value >= 1) else value
     if not 0 < points <= 1:
         raise UsageError(f"{text!r} is not a drop in points", where="--detect", fix="write 5pt for five of a hundred")
     return points
 
 
-def show_detection(found: dict[str, Any]) -> None:
-    this, drop = found["this_run"], f"{100 * found['drop']:g} points"
-    noise = f"{100 * found['noise']:.2g}% of the answers of equal models flip, and the drop comes on top"
-    if found["correlation"] is not None:
-        noise += f", differences over one haystack correlate by {found['correlation']:.2f}"
-    if found["samples_a_cell"] is None:
+def show_detection(values: dict[str, Any]) -> None:
+    this, drop = values["this_run"], f"{100 * values['drop']:g} points"
+    noise = f"{100 * values['noise']:.2g}% of the answers of equal models flip, and the drop comes on top"
+    if values["correlation"] is not None:
+        noise += f", differences over one haystack correlate by {values['correlation']:.2f}"
+    if values["samples_a_cell"] is None:
         echo(f"detect  up to {MOST_SAMPLES:,} samples per cell do not detect a drop of {drop} reliably ({noise})")
     else:
-        many = f"{found['samples_a_cell']:,} samples per cell ({found['prompts']:,} prompts in each run)"
+        many = f"{values['samples_a_cell']:,} samples per cell ({values['prompts']:,} prompts in each run)"
         echo(
             f"detect  with {many} compare calls a drop of {drop} everywhere worse overall in "
-            f"{_of_100(*found['power_range'])} comparisons ({noise})"
+            f"{_of_100(*values['power_range'])} comparisons ({noise})"
         )
     able = "no drop of up to 50 points" if this["sees"] is None else f"a drop of {100 * this['sees']:.1f} points"
     echo(
         f"        with the {this['samples_a_cell']:,} of this plan in {_of_100(*this['power_range'])}; it detects "
-        f"{able} in {_of_100(POWER)}. Equal models are called different somewhere in {_of_100(found['false_alarms'])} "
-        f"({found['tests']} tests, corrected)"
+        f"{able} in {_of_100(POWER)}. Equal models are called different somewhere in {_of_100(values['false_alarms'])} "
+        f"({values['tests']} tests, corrected)"
     )
-    if found["correlation"] is not None:
+    if values["correlation"] is not None:
         echo(
             "        the lower rate is for haystacks that all differ a little, the higher for some that are lost whole"
         )
-    if "gate" in found:
-        _show_gate(found["gate"], this["samples_a_cell"], drop)
+    if "gate" in values:
+        _show_gate(values["gate"], this["samples_a_cell"], drop)
 
 
-def _show_gate(found: dict[str, Any], samples: int, drop: str) -> None:
+def _show_gate(values: dict[str, Any], samples: int, drop: str) -> None:
     echo(
         f"gate    with the {samples:,} samples per cell of this plan equal models pass in "
-        f"{_of_100(*found['equal_passed'])} and fail in {_of_100(*found['equal_failed'])}; a drop of {drop} fails in "
-        f"{_of_100(*found['drop_failed'])} and passes in {_of_100(*found['drop_passed'])}; the rest is undecided"
+        f"{_of_100(*values['equal_passed'])} and fail in {_of_100(*values['equal_failed'])}; a drop of {drop} fails in "
+        f"{_of_100(*values['drop_failed'])} and passes in {_of_100(*values['drop_passed'])}; the rest is undecided"
     )
     wanted = (("pass equal models", "samples_to_pass"), (f"fail a drop of {drop}", "samples_to_fail"))
     for what, name in wanted:
-        count = found[name]
+        count = values[name]
         if count is None:
             echo(f"        up to {MOST_SAMPLES:,} samples per cell do not {what} in {_of_100(POWER)}")
         else:
             echo(f"        to {what} in {_of_100(POWER)} it takes {count:,} samples per cell")
-    if found["left_out"]:
-        echo(f"        not planned: {'; '.join(found['left_out'])}")
+    if values["left_out"]:
+        echo(f"        not planned: {'; '.join(values['left_out'])}")
 
 
 def _of_100(*shares: float) -> str:

@@ -97,7 +97,7 @@ def _only_model(flags: RunOptions) -> NamedModel:
 
 def _thinking_sweep(models: Sequence[NamedModel], settings: Sequence[str]) -> list[NamedModel]:
     """Each model with each way to think. One model is named by the setting alone."""
-    if fixed := next((one for one in models if "thinking=" in one.model.partition("?")[2]), None):
+    if fixed := next((named for named in models if "thinking=" in named.model.partition("?")[2]), None):
         raise UsageError(
             "the model's name says how it thinks, and --thinking does too",
             where=fixed.model,
@@ -105,10 +105,10 @@ def _thinking_sweep(models: Sequence[NamedModel], settings: Sequence[str]) -> li
         )
     return [
         NamedModel(
-            f"thinking {setting}" if len(models) == 1 else f"{one.name}, thinking {setting}",
-            with_thinking(one.model, setting),
+            f"thinking {setting}" if len(models) == 1 else f"{named.name}, thinking {setting}",
+            with_thinking(named.model, setting),
         )
-        for one in models
+        for named in models
         for setting in settings
     ]
 
@@ -117,11 +117,13 @@ def _included(models: Sequence[NamedModel], patterns: Sequence[str]) -> list[Nam
     """The models whose name in the list, or whose model, is like one of the patterns; all without patterns."""
     chosen: set[str] = set()
     for pattern in patterns:
-        matching = {one.name for one in models if any(fnmatchcase(text, pattern) for text in (one.name, one.model))}
+        matching = {
+            named.name for named in models if any(fnmatchcase(text, pattern) for text in (named.name, named.model))
+        }
         if not matching:
-            raise UnknownName("model", pattern, [one.name for one in models], where="--include-model")
+            raise UnknownName("model", pattern, [named.name for named in models], where="--include-model")
         chosen |= matching
-    return [one for one in models if not patterns or one.name in chosen]
+    return [named for named in models if not patterns or named.name in chosen]
 
 
 def parse_shard(text: str) -> tuple[int, int]:
@@ -138,7 +140,7 @@ def model_runs(
     flags: RunOptions, models: Sequence[NamedModel], until: str, logging: Logging | None = None
 ) -> tuple[Path, list[ModelRun]]:
     """The common folder and the run of each model. The folder's name depends on the spec and not on the models."""
-    specs = [spec_of(replace(flags, model=one.model)) for one in models]
+    specs = [spec_of(replace(flags, model=named.model)) for named in models]
     if logging is not None:
         specs = [spec.model_copy(update={"log": logging}) for spec in specs]
     if suite_of(flags) == STANDARD.name:  # every model gets the same samples
@@ -153,10 +155,12 @@ def model_runs(
             where="--until",
             fix="remove it, or give one --model",
         )
-    asked = {k: v for k, v in specs[0].identity().items() if k != "model"}
+    all_but_model = {k: v for k, v in specs[0].identity().items() if k != "model"}
     named = slug(suite_of(flags) or specs[0].tasks[0].title)
-    folder = flags.out or Path("runs") / f"models-{named}-{digest(asked, 8)}"
-    return folder, [ModelRun(one.name, spec, folder / slug(one.name)) for one, spec in zip(models, specs, strict=True)]
+    folder = flags.out or Path("runs") / f"models-{named}-{digest(all_but_model, 8)}"
+    return folder, [
+        ModelRun(named.name, spec, folder / slug(named.name)) for named, spec in zip(models, specs, strict=True)
+    ]
 
 
 def measure_models(
@@ -239,7 +243,7 @@ def _submit(results: Sequence[ModelRunResult], path: Path, shard: str) -> Submis
     entries = tuple(submission_entries(results))
     spec = results[0].model_run.spec
     metric = next((name for entry in entries for name in entry.scores), spec.tasks[0].title)
-    made = Submission(
+    submission = Submission(
         metric=metric,
         better=metric_of(metric).better,
         spec={k: v for k, v in spec.identity().items() if k != "model"},
@@ -249,25 +253,25 @@ def _submit(results: Sequence[ModelRunResult], path: Path, shard: str) -> Submis
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     if shard:
-        write_submission(made, path.with_name(f"{path.stem}-{shard.replace('/', '-of-')}{path.suffix}"))
+        write_submission(submission, path.with_name(f"{path.stem}-{shard.replace('/', '-of-')}{path.suffix}"))
         shards = sorted(path.parent.glob(f"{escape(path.stem)}-*-of-*{escape(path.suffix)}"))
-        made = merged([read_submission(file) for file in shards])
-    write_submission(made, path)
-    return made
+        submission = merged([read_submission(file) for file in shards])
+    write_submission(submission, path)
+    return submission
 
 
-def _show_ranking(made: Submission) -> None:
-    sign = -1 if made.better == "higher" else 1
-    ranked = sorted(made.entries, key=lambda e: (e.score is None, sign * (e.score or 0.0)))
+def _show_ranking(submission: Submission) -> None:
+    sign = -1 if submission.better == "higher" else 1
+    ranked = sorted(submission.entries, key=lambda e: (e.score is None, sign * (e.score or 0.0)))
     places = ranks([-math.inf if e.score is None else -sign * e.score for e in ranked])
-    rows = [(str(rank), *_ranking_cells(e, made.metric)) for rank, e in zip(places, ranked, strict=True)]
-    print_table(rows, ("rank", "model", made.metric, "95% interval", "documents"), right=frozenset({0, 2, 4}))
-    echo(f"\n{made.better} is better")
+    rows = [(str(rank), *_ranking_cells(e, submission.metric)) for rank, e in zip(places, ranked, strict=True)]
+    print_table(rows, ("rank", "model", submission.metric, "95% interval", "documents"), right=frozenset({0, 2, 4}))
+    echo(f"\n{submission.better} is better")
 
 
 def _ranking_cells(entry: SubmissionEntry, metric: str) -> tuple[str, str, str, str]:
     if entry.score is None or metric not in entry.scores:
         return entry.name, "failed", entry.error, ""
-    found = entry.scores[metric]
-    interval = format_span(found.low, found.high, ".4f") if found.low is not None and found.high is not None else ""
-    return entry.name, f"{entry.score:.4f}", interval, str(found.documents)
+    score = entry.scores[metric]
+    interval = format_span(score.low, score.high, ".4f") if score.low is not None and score.high is not None else ""
+    return entry.name, f"{entry.score:.4f}", interval, str(score.documents)

@@ -87,20 +87,20 @@ def plan(
         planned = [(run.name, run.spec, run.folder) for run in model_runs(flags, listed, until)[1]]
     found = []
     for name, spec, folder in planned:
-        with prepare(with_rule(spec, until), listen=ProgressListener(), planning=True) as made:
-            place = RunFolder(out) if (out := folder or flags.out) else find_run_folder(made, suite_of(flags))
-            values = _plan_values(made, name, place)
-            tariff = made.tariff or _flag_tariff(made.spec, price_in, price_out, price_cached, price_write)
-            values["seconds"] = made.cost.seconds(tokens_per_second) if tokens_per_second else None
-            values |= _money_values(made, tariff)
-            values["judges"] = _judge_values(made, judge_price_in, judge_price_out)
-            values["repeats"] = _repeat_values(made, values["money"])
-            values["detection"] = detection(made, parse_points(detect), like, gate) if detect else None
+        with prepare(with_rule(spec, until), listen=ProgressListener(), planning=True) as prepared:
+            run_folder = RunFolder(out) if (out := folder or flags.out) else find_run_folder(prepared, suite_of(flags))
+            values = _plan_values(prepared, name, run_folder)
+            tariff = prepared.tariff or _flag_tariff(prepared.spec, price_in, price_out, price_cached, price_write)
+            values["seconds"] = prepared.cost.seconds(tokens_per_second) if tokens_per_second else None
+            values |= _money_values(prepared, tariff)
+            values["judges"] = _judge_values(prepared, judge_price_in, judge_price_out)
+            values["repeats"] = _repeat_values(prepared, values["money"])
+            values["detection"] = detection(prepared, parse_points(detect), like, gate) if detect else None
         found.append(values)
         if not flags.json_:
             if len(found) > 1:
                 echo()
-            _show(values, made.forecast)
+            _show(values, prepared.forecast)
     total = _total(found)
     if flags.json_:
         print_json({"models": found, "total": total} if listed else found[0])
@@ -108,28 +108,28 @@ def plan(
         _show_total(found, total)
 
 
-def _plan_values(made: Plan, name: str, place: RunFolder) -> dict[str, Any]:
-    done, failed, folder = 0, 0, place.path
+def _plan_values(plan: Plan, name: str, run_folder: RunFolder) -> dict[str, Any]:
+    done, failed, folder = 0, 0, run_folder.path
     if (folder / MANIFEST).exists():
         # Of a model that cannot be asked not everything is known.
-        if place.spec is None and not made.model.card.plan_only:
-            refuse_other_run(read_manifest(folder), made.manifest, folder)
+        if run_folder.spec is None and not plan.model.card.plan_only:
+            refuse_other_run(read_manifest(folder), plan.manifest, folder)
         done, failed = count_done(folder)
     return {
         "folder": str(folder),
-        "name": name or made.spec.model,
-        "model": made.spec.model,
-        "reading": made.spec.reading,
-        "until": made.spec.until,
-        "window": made.model.card.window,
-        "tasks": {title: asdict(cost) for title, cost in made.costs.items()},
-        "total": asdict(made.cost),
+        "name": name or plan.spec.model,
+        "model": plan.spec.model,
+        "reading": plan.spec.reading,
+        "until": plan.spec.until,
+        "window": plan.model.card.window,
+        "tasks": {title: asdict(cost) for title, cost in plan.costs.items()},
+        "total": asdict(plan.cost),
         "already_done": done,
         "failed_before": failed,
-        "notes": [*made.notes, *([place.note] if place.note else [])],
-        "window_origin": made.model.card.window_origin,
-        "constants": made.model.card.constants,
-        "lengths": list(made.spec.lengths),
+        "notes": [*plan.notes, *([run_folder.note] if run_folder.note else [])],
+        "window_origin": plan.model.card.window_origin,
+        "constants": plan.model.card.constants,
+        "lengths": list(plan.spec.lengths),
     }
 
 
@@ -147,18 +147,18 @@ def _flag_tariff(
     )  # fmt: skip
 
 
-def _money_values(made: Plan, tariff: Tariff | None) -> dict[str, Any]:
+def _money_values(plan: Plan, tariff: Tariff | None) -> dict[str, Any]:
     """What the run costs as planned, and what it would cost read otherwise."""
     if tariff is None:
-        check_budget(made.spec.limits.budget, tariff)
+        check_budget(plan.spec.limits.budget, tariff)
         return {"money": None, "currency": "", "prices": "", "money_by_reading": {}, "budget": None}
-    spec = made.spec
+    spec = plan.spec
     budget = check_budget(spec.limits.budget, tariff)
     return {
-        "money": money(made, tariff, spec.reading),
+        "money": money(plan, tariff, spec.reading),
         "currency": tariff.currency,
         "prices": tariff.origin,
-        "money_by_reading": side_by_side(made, tariff),
+        "money_by_reading": side_by_side(plan, tariff),
         "budget": budget,
     }
 
@@ -188,11 +188,11 @@ def _judge_values(plan: Plan, price_in: float | None, price_out: float | None) -
     return {name: asdict(cost) | {"money": paid(name, cost)} for by_model in costs for name, cost in by_model.items()}
 
 
-def _total(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    sums: dict[str, Any] = {column: sum(values["total"][column] for values in found) for column in COLUMNS}
+def _total(planned: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    sums: dict[str, Any] = {column: sum(values["total"][column] for values in planned) for column in COLUMNS}
     for name in ("seconds", "money"):
-        sums[name] = None if found[0][name] is None else sum(values[name] for values in found)
-    return sums | {name: sum(values[name] for values in found) for name in ("already_done", "failed_before")}
+        sums[name] = None if planned[0][name] is None else sum(values[name] for values in planned)
+    return sums | {name: sum(values[name] for values in planned) for name in ("already_done", "failed_before")}
 
 
 def _show(values: dict[str, Any], forecast: Sequence[str]) -> None:
@@ -236,10 +236,10 @@ def _show_judges(judges: dict[str, dict[str, Any]], currency: str) -> None:
     echo()
 
 
-def _show_total(found: Sequence[dict[str, Any]], total: dict[str, Any]) -> None:
-    echo(f"\nall {len(found)} models" if len(found) > 1 else "\nall", bold=True)
-    _show_costs("model", {v["name"]: v["total"] for v in found} | {"total": total}, found[0]["reading"])
-    _show_time_and_money(total | {"currency": found[0]["currency"]}, ", one model after another")
+def _show_total(planned: Sequence[dict[str, Any]], total: dict[str, Any]) -> None:
+    echo(f"\nall {len(planned)} models" if len(planned) > 1 else "\nall", bold=True)
+    _show_costs("model", {v["name"]: v["total"] for v in planned} | {"total": total}, planned[0]["reading"])
+    _show_time_and_money(total | {"currency": planned[0]["currency"]}, ", one model after another")
     _show_done(total)
 
 
@@ -272,7 +272,7 @@ def _money_lines(values: dict[str, Any]) -> Iterator[str]:
     """The same grid in every reading mode, where the prices are from, and how far a budget goes."""
     currency = values.get("currency", "")
     by_reading: dict[str, float | None] = values.get("money_by_reading", {})
-    shown = [f"{name} {format_money(one, currency)}" for name, one in by_reading.items() if one is not None]
+    shown = [f"{name} {format_money(amount, currency)}" for name, amount in by_reading.items() if amount is not None]
     if len(shown) > 1:
         yield f"this grid read {', '.join(shown)}"
     if values.get("prices"):

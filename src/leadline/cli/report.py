@@ -64,11 +64,11 @@ def report(
 
     Money is that of the prices a run was made with, or of --prices.
     """
-    line, file = Threshold(threshold_share(threshold)), price_file(prices, tier)
-    loaded = [load_run(folder, failures, line, RunPrices(folder, file, tier or "")) for folder in runs]
+    wanted, file = Threshold(threshold_share(threshold)), price_file(prices, tier)
+    loaded = [load_run(folder, failures, wanted, RunPrices(folder, file, tier or "")) for folder in runs]
     if json:
-        found = [run_values(run) for run in loaded]
-        print_json(found[0] if len(found) == 1 else found)
+        runs_values = [run_values(run) for run in loaded]
+        print_json(runs_values[0] if len(runs_values) == 1 else runs_values)
         return
     if latex:
         echo(suite_latex(loaded, titles(loaded)))

@@ -28,19 +28,19 @@ def rescore(
     those it has, as they are today. The records as they were are kept beside the new ones."""
     if only and not scorers:
         raise UsageError("--only leaves no scorer", where="--only", fix="name one with --scorer")
-    found = regrade_run(run, tuple(scorers or ()), only=only, trust=trust)
+    rescored = regrade_run(run, tuple(scorers or ()), only=only, trust=trust)
     if json:
-        sides = {"before": found.before, "after": found.after}
+        sides = {"before": rescored.before, "after": rescored.after}
         values = {s: {t: {"scorer": n, "mean": m} for t, (n, m) in tasks.items()} for s, tasks in sides.items()}
-        print_json({"run": str(run), "samples": found.samples, "saved_as": str(found.saved_as), **values})
+        print_json({"run": str(run), "samples": rescored.samples, "saved_as": str(rescored.saved_as), **values})
         return
     rows = [
-        (task, name, f"{100 * mean:.1f}", found.after[task][0], f"{100 * found.after[task][1]:.1f}")
-        for task, (name, mean) in found.before.items()
+        (task, name, f"{100 * mean:.1f}", rescored.after[task][0], f"{100 * rescored.after[task][1]:.1f}")
+        for task, (name, mean) in rescored.before.items()
     ]
     print_table(rows, ("task", "before", "mean", "now", "mean"), right=frozenset((2, 4)))
-    warn(f"{found.samples:,} answers graded; the records as they were are in {found.saved_as}")
+    warn(f"{rescored.samples:,} answers graded; the records as they were are in {rescored.saved_as}")
     if scorers:
-        options = [task.get("options", {}) for task in found.manifest.tasks.values()]
-        listed = next((one["scorers"] for one in options if "scorers" in one), scorers)
+        options = [task.get("options", {}) for task in rescored.manifest.tasks.values()]
+        listed = next((option["scorers"] for option in options if "scorers" in option), scorers)
         warn(f"to resume the run, add --set scorers={','.join(listed)}")

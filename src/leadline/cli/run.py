@@ -163,17 +163,17 @@ def finish(measured: Measured, *, as_json: bool, figure: bool = True, page: Path
     """Shows the result, then raises if it is not complete or a step after the run failed. Names the page where there
     is one, else the command that writes it."""
     run, rule = measured.run, measured.rule
-    found = {"outcome": rule.step.outcome, "sentence": rule.sentence, "saving": rule.saving} if rule else None
+    stopping = {"outcome": rule.step.outcome, "sentence": rule.sentence, "saving": rule.saving} if rule else None
     if as_json:
         from leadline.report.sections import run_values
 
         picture = _draw(run) if figure else None
-        print_json(totals_values(run) | {"heatmap": picture, "report": run_values(run), "until": found})
+        print_json(totals_values(run) | {"heatmap": picture, "report": run_values(run), "until": stopping})
     else:
         _show(run, figure=figure)
-        if found is not None:
-            echo(f"{found['outcome']}: {found['sentence']}", bold=True)
-            echo(found["saving"])
+        if stopping is not None:
+            echo(f"{stopping['outcome']}: {stopping['sentence']}", bold=True)
+            echo(stopping["saving"])
         if rule is not None and rule.used_up:
             echo(f"{rule.used_up:9} used up{_what_more_would_decide(measured)}")
         if page is not None:
@@ -294,6 +294,6 @@ def _show_results(run: Run) -> None:
 
 def _format_answers(totals: Totals) -> str:
     """`80 correct, 12 distractor, 8 refused`."""
-    asked = {name: count for name, count in totals.classes.most_common() if name not in ("measured", "error")}
-    first = {"correct": asked.get("correct", 0)} if asked else {}
-    return ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in (first | asked).items())
+    classes = {name: count for name, count in totals.classes.most_common() if name not in ("measured", "error")}
+    first = {"correct": classes.get("correct", 0)} if classes else {}
+    return ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in (first | classes).items())
