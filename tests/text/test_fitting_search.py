@@ -11,7 +11,15 @@ import pytest
 from leadline.core.drafts import PieceBank
 from leadline.text.fitting.bank import CountedBank, count_bank
 from leadline.text.fitting.cuts import CUT_PLACES, Boundaries, cut_by_tokenising, cut_piece
-from leadline.text.fitting.joints import SOUND, UNKNOWN, UNSOUND, ContextTokenizer, JointTable
+from leadline.text.fitting.joints import (
+    SOUND,
+    UNKNOWN,
+    UNSOUND,
+    ContextTokenizer,
+    JointTable,
+    number_distinct,
+    number_distinct_pairs,
+)
 from leadline.text.fitting.order import PieceOrder
 from leadline.text.sources import open_source
 from leadline.text.tokenizers import open_tokenizer
@@ -113,14 +121,26 @@ def test_positions_in_an_order_are_those_of_walking_through_it(last_closes: bool
     assert order.sentence_end(4, 5) == 4
 
 
+@pytest.mark.parametrize("count", [0, 1, 40])
+def test_pairs_are_numbered_in_the_order_they_come_first(count: int) -> None:
+    draw = np.random.default_rng(count)
+    first, second = draw.integers(0, 9, count).astype(np.int32), draw.integers(0, 5, count)
+    distinct, numbers = number_distinct(zip(first.tolist(), second.tolist(), strict=True))
+    found, numbers_found = number_distinct_pairs(first, second)
+    assert found == len(distinct)
+    assert np.array_equal(numbers_found, numbers)
+
+
 def test_verdicts_on_joints_are_the_same_in_a_whole_table_and_in_one_of_known_pairs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     counted = counted_bank("gpt2", "code")
-    pieces, ids, starts = counted.bank.pieces, counted.ids, counted.starts
-    whole = JointTable(pieces, ids, starts)
+    pieces = counted.bank.pieces
+    _, first = number_distinct(piece[:1] for piece in pieces)
+    _, last = number_distinct(piece[-1:] for piece in pieces)
+    whole = JointTable(first, last, counted.ids, counted.starts)
     monkeypatch.setattr("leadline.text.fitting.joints.MOST_PAIRS", 0)
-    sparse = JointTable(pieces, ids, starts)
+    sparse = JointTable(first, last, counted.ids, counted.starts)
     assert whole.is_whole
     assert not sparse.is_whole
     draw = np.random.default_rng(0)

@@ -276,13 +276,14 @@ class CountedBank:
 
     @cached_property
     def _joint_table(self) -> JointTable:
-        return JointTable(self.bank.pieces, self.ids, self.starts)
+        (_, first), (_, last) = self._edge_characters
+        return JointTable(first, last, self.ids, self.starts)
 
     @cached_property
     def _edge_characters(self) -> tuple[tuple[list[str], Indices], tuple[list[str], Indices]]:
         """The distinct first characters and the index of that of each piece; the same for last characters."""
         pieces = self.bank.pieces
-        return number_distinct(piece[:1] for piece in pieces), number_distinct(piece[-1:] for piece in pieces)
+        return number_distinct([piece[:1] for piece in pieces]), number_distinct([piece[-1:] for piece in pieces])
 
 
 def _is_consecutive(order: Indices) -> bool:

@@ -222,13 +222,13 @@ class JointTable:
     decide.
     """
 
-    def __init__(self, pieces: Sequence[str], ids: Ids, starts: Indices) -> None:
-        """The table of pieces whose tokens are ids[starts[i] : starts[i + 1]]."""
+    def __init__(self, first_characters: Indices, last_characters: Indices, ids: Ids, starts: Indices) -> None:
+        """The table of pieces whose tokens are ids[starts[i] : starts[i + 1]]; their characters as numbers."""
         last_ids, first_ids = ids[np.maximum(starts[1:] - 1, 0)], ids[np.minimum(starts[:-1], len(ids) - 1)]
-        lasts, self._last = number_distinct(zip(last_ids.tolist(), (piece[-1:] for piece in pieces), strict=True))
-        firsts, self._first = number_distinct(zip(first_ids.tolist(), (piece[:1] for piece in pieces), strict=True))
-        self._last *= len(firsts)
-        size = len(lasts) * len(firsts)
+        lasts, self._last = number_distinct_pairs(last_ids, last_characters)
+        firsts, self._first = number_distinct_pairs(first_ids, first_characters)
+        self._last *= firsts
+        size = lasts * firsts
         self._table = np.zeros(size if size <= MOST_PAIRS else 0, np.int8)
         self._pairs, self._verdicts = np.zeros(0, np.int64), np.zeros(0, np.int8)
         """Where there is no whole table: pairs with a verdict, ascending."""
@@ -268,3 +268,12 @@ def number_distinct(values: Iterable[T]) -> tuple[list[T], Indices]:
     known: dict[T, int] = {}
     numbers = [known.setdefault(value, len(known)) for value in values]
     return list(known), np.array(numbers, np.int64)
+
+
+def number_distinct_pairs(first: Indices | Ids, second: Indices) -> tuple[int, Indices]:
+    """How many distinct pairs there are, and the number of each among them in the order they come first."""
+    pairs = first.astype(np.int64) * (int(second.max(initial=0)) + 1) + second
+    distinct, come_first, numbers = np.unique(pairs, return_index=True, return_inverse=True)
+    ranks = np.empty(len(distinct), np.int64)
+    ranks[come_first.argsort()] = np.arange(len(distinct))
+    return len(distinct), ranks[numbers]
