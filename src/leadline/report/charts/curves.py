@@ -26,6 +26,7 @@ from leadline.report.charts.theme import (
     layered,
     panel_title,
     selectable,
+    unchecked,
 )
 from leadline.report.colours import HEAD, LINE, MUTED, accuracy_scale, colour_at
 from leadline.report.heatmap_data import selection, short_name
@@ -109,6 +110,7 @@ ACCURACY_SCALE = alt.Scale(domain=[0, 1])
 ACCURACY_AXIS = alt.Axis(format=".0%", values=[0, 0.25, 0.5, 0.75, 1], grid=True, title="accuracy", **QUIET)
 
 
+@unchecked
 def curves(run: Run, *, narrow: bool = False, at: int = 0) -> Figure:
     """A line for each task; beyond six tasks, thin grey lines and their average in front. An option that was run with
     several values has its own panel, with a line for each value."""
@@ -200,6 +202,7 @@ def _points_text(rows: Sequence[ChartRow]) -> str:
     return "; ".join(f"{p['series']} {p['length']} {format_percent(p['mean'])}%" for p in rows if p["mean"] is not None)
 
 
+@unchecked
 def run_curves(runs: Sequence[Run], names: Sequence[str], *, narrow: bool = False) -> Figure:
     """The average over tasks, a line for each run."""
     lines = [
@@ -274,6 +277,7 @@ def _point(series: str, length: int, tally: Tally | Estimate, select: str) -> Ch
 THINKING_NOTE = "Each point is a run at one length; thinking is the mean over its answers, cut-off ones too."
 
 
+@unchecked
 def thinking_curves(runs: Sequence[Run], names: Sequence[str], *, narrow: bool = False) -> Figure:
     """Whether more thinking helps, and at which lengths."""
     rows = [
@@ -318,6 +322,7 @@ def _thinking_point(name: str, length: int, run: Run, at: int) -> ChartRow:
 REACHED = "#3291b4"
 
 
+@unchecked
 def effective_length_bar(run: Run, effective: EffectiveLength, *, narrow: bool = False) -> Figure:
     """A bar up to the effective length, with its interval and a mark at the claimed window. Where the length is not
     decided, the bar ends at what is surely reached."""

@@ -36,6 +36,7 @@ from leadline.report.charts.theme import (
     panel_title,
     rows_of,
     selectable,
+    unchecked,
 )
 from leadline.report.colours import CLASS_COLOURS, DIFFERENCE, HEAD, LINE, MUTED, TEXT
 from leadline.report.heatmap_data import HeatmapCell, selection, short_name, tasks_heatmap
@@ -50,6 +51,7 @@ from leadline.stats.compare import Comparison, Difference
 AVERAGE = "average"
 
 
+@unchecked
 def task_grid(run: Run, run_verdict: Verdict, *, narrow: bool = False, at: int = 0) -> Figure:
     """Tasks down, lengths across, a band for each category; averages and effective lengths beside them."""
     lengths = [format_length(n) for n in run.table.lengths]
@@ -160,6 +162,7 @@ def _alternative(run: Run, run_verdict: Verdict) -> str:
 # --- outcomes of samples ------------------------------------------------------------------------
 
 
+@unchecked
 def class_bars(run: Run, *, narrow: bool = False, at: int = 0) -> Figure:
     """The share of each outcome for every task and length, failed samples included."""
     table = run.table
@@ -232,6 +235,7 @@ NOTE = (
 )
 
 
+@unchecked
 def difference_map(
     comparison: Comparison, names: tuple[str, str], *, narrow: bool = False, titled: bool = False
 ) -> Figure:

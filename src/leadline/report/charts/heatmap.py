@@ -20,6 +20,7 @@ from leadline.report.charts.theme import (
     panel_title,
     rows_of,
     selectable,
+    unchecked,
 )
 from leadline.report.colours import DIFFERENCE, HEAD, MUTED, TEXT, accuracy_scale
 from leadline.report.heatmap_data import HeatmapCell, HeatmapData, heatmaps_of
@@ -41,6 +42,7 @@ _NO_DATA = "datum.mean === null"
 _CELL: dict[str, Any] = {"cornerRadius": 2, "ariaRoleDescription": "cell"}
 
 
+@unchecked
 def heatmap(run: Run, *, titled: bool = True, narrow: bool = False, smoothed: bool = False, at: int = 0) -> Figure:
     """A panel for every task with depths, and one for all tasks without.
 

@@ -10,7 +10,17 @@ import altair as alt
 
 from leadline.core.format import format_percent, sanitise
 from leadline.report.charts.curves import ACCURACY_AXIS, ACCURACY_SCALE, band_layers, length_axis
-from leadline.report.charts.theme import QUIET, SERIES, ChartRow, ChartSpec, Figure, captioned, layered, panel_title
+from leadline.report.charts.theme import (
+    QUIET,
+    SERIES,
+    ChartRow,
+    ChartSpec,
+    Figure,
+    captioned,
+    layered,
+    panel_title,
+    unchecked,
+)
 from leadline.stats.intervals import Estimate
 
 
@@ -27,6 +37,7 @@ class CurvePanel:
     """Whether the numbers are differences of shares, from -1 to 1, drawn in points on a scale of their own."""
 
 
+@unchecked
 def panel_figure(panels: Sequence[CurvePanel], note: str, title: str, *, narrow: bool) -> Figure:
     """All panels, two in a row where there is room."""
     columns = 1 if narrow or len(panels) == 1 else 2

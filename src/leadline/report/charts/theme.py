@@ -7,11 +7,14 @@ the same layout on every machine. Where a reader has none of them, the widths in
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import wraps
+from threading import RLock
+from typing import Any, Final, ParamSpec
 
 import altair as alt
+from altair.utils.schemapi import debug_mode
 
 from leadline.report.colours import HEAD, INK, LINE, MUTED, TEXT
 
@@ -63,6 +66,24 @@ class Figure:
             "padding": 2 if background == "transparent" else 14,
             "description": self.alternative,
         }
+
+
+P = ParamSpec("P")
+_DRAWING = RLock()
+
+
+def unchecked(draw: Callable[P, Figure]) -> Callable[P, Figure]:
+    """Draws without altair's check of every part against its schema as it is made, which takes as long as making it.
+
+    The tests check whole definitions. The switch is one of the process: it is put back, and one thread draws at a time.
+    """
+
+    @wraps(draw)
+    def drawn(*args: P.args, **kwargs: P.kwargs) -> Figure:
+        with _DRAWING, debug_mode(False):
+            return draw(*args, **kwargs)
+
+    return drawn
 
 
 def layered(layers: Sequence[alt.Chart], width: float, height: float) -> ChartSpec:
