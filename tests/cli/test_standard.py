@@ -72,6 +72,7 @@ def test_a_length_that_is_too_short_for_thinking_is_answered_with_one_that_is_no
     assert planned.code == 0, planned.err
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("reading", ["fresh", "nested"])
 def test_chosen_lengths_that_a_task_cannot_hold_in_this_tokenizer_are_left_out(reading: str, say: Say) -> None:
     model = ("--model", "sim:cliff?window=8k&tokenizer=bytes", "--reading", reading)

@@ -180,6 +180,7 @@ def test_nothing_sticks_out_at_the_side(browser: Browser, report: Path, width: i
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+@pytest.mark.slow
 def test_long_names_of_several_runs_do_not_stick_out_on_a_phone(browser: Browser, tmp_path: Path) -> None:
     runs = []
     for size in ("7b", "13b"):
@@ -190,6 +191,7 @@ def test_long_names_of_several_runs_do_not_stick_out_on_a_phone(browser: Browser
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
+@pytest.mark.slow
 def test_the_mean_of_a_length_stands_over_its_cells(browser: Browser, tmp_path: Path) -> None:
     """Also where longer lengths have no answer yet."""
     records = list(planted_records(decay, lengths=[1024, 2048], depths=[0.0, 1.0]))
@@ -204,6 +206,7 @@ def test_the_mean_of_a_length_stands_over_its_cells(browser: Browser, tmp_path: 
         assert abs(mean - cell) < 2
 
 
+@pytest.mark.slow
 def test_a_printed_page_shows_every_figure_whole(browser: Browser, report: Path) -> None:
     for page in opened(browser, report):
         page.emulate_media(media="print")

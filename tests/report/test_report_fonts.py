@@ -74,6 +74,7 @@ def test_unknown_characters_leave_the_width_open() -> None:
     assert with_widths(svg) == svg
 
 
+@pytest.mark.slow
 def test_no_text_leaves_its_figure_in_a_wide_font(page: Page) -> None:
     assert page.evaluate(OUTSIDE) == []
 

@@ -28,6 +28,10 @@ from support.toy_tokenizers import SMALL_PROSE
 
 LENGTH = 1500
 TASKS = [name for name in registry.names("tasks") if registry.task(TaskSpec(name=name)).request == "answer"]
+ONE_OF_A_KIND = (
+    "niah", "niah_forms", "passkey", "vt", "cwe", "qa_fiction_1", "worlds", "mrcr", "graphwalks", "aggregate", "ladder",
+    "tool_calls", "agent_log",
+)  # fmt: skip
 GENERAL = tuple(
     n for n in registry.names("scorers") if not n.startswith(("longbench", "infinitebench", "copy", "rouge"))
 )
@@ -124,6 +128,7 @@ def assert_graded_again_alike(name: str, options: dict[str, object], folder: Pat
     assert graded
 
 
+@pytest.mark.quick_cases(name=ONE_OF_A_KIND)
 @pytest.mark.parametrize("name", TASKS)
 def test_grading_a_record_again_changes_nothing(name: str, tmp_path: Path) -> None:
     has_absent = "absent" in type(registry.task(TaskSpec(name=name))).model_fields

@@ -77,7 +77,7 @@ def test_killed_at_random_moments_a_run_loses_nothing_and_repeats_only_what_was_
     assert asked.total() - SAMPLES <= kills * WORKERS
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_interrupted_once_a_run_finishes_what_is_in_flight_and_says_how_to_go_on(
     server: FakeServerProcess, tmp_path: Path, number: signal.Signals

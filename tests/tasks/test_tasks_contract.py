@@ -112,11 +112,11 @@ def right_answer(probe: Probe) -> str:
 @pytest.mark.parametrize("name", TASKS)
 def test_the_same_coordinates_give_the_same_document_in_any_order(name: str, placement: str) -> None:
     depths = (0.0, 0.7) if made(name, placement).has_depth else (None,)
-    places = [(depth, sample) for depth in depths for sample in range(2)]
+    places = [(depth, sample) for depth in depths for sample in range(2)][:3]
 
     def prompts(order: list[tuple[float | None, int]]) -> dict[tuple[float | None, int], str]:
         return {
-            (depth, sample): written(name, [Cell(name, 3000, depth, sample)], placement).text for depth, sample in order
+            (depth, sample): written(name, [Cell(name, 2000, depth, sample)], placement).text for depth, sample in order
         }
 
     first, again = prompts(places), prompts(places[::-1])
@@ -127,7 +127,7 @@ def test_the_same_coordinates_give_the_same_document_in_any_order(name: str, pla
 @pytest.mark.parametrize("name", TASKS)
 def test_samples_differ_in_answer_text_and_place(name: str) -> None:
     one_answer = name == "niah_own"  # the sentence is the user's
-    documents = [one(name, 4000, "anywhere", sample) for sample in range(6)]
+    documents = [one(name, 2000, "anywhere", sample) for sample in range(6)]
     assert len({d.probes[0].question.targets for d in documents}) >= (
         1 if one_answer else 3 if name in FEW_ANSWERS else 6
     )

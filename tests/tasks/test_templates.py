@@ -170,7 +170,7 @@ def written(task: WordedTask, cells: Sequence[Cell], tokens: Tokenizer) -> Docum
 # --- as exact as ours ---
 
 
-@pytest.mark.quick_cases(family=("gpt2", "bytes"))
+@pytest.mark.quick_cases(family=("gpt2",))
 @pytest.mark.parametrize("family", [*FAMILIES, "bytes"])
 @pytest.mark.parametrize("name", TASKS)
 def test_a_prompt_in_other_words_is_exact_in_every_kind_of_tokenizer(name: str, family: str, files: Path) -> None:

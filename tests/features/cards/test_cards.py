@@ -29,6 +29,7 @@ def run(say: Say, tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     return folder
 
 
+@pytest.mark.quick_cases(use=("uses part", "not decided"))
 @pytest.mark.parametrize(("run", "use"), [(case, case) for case in CASES], indirect=["run"])
 def test_a_run_has_one_of_the_four_verdicts(run: Path, use: str, say: Say, tmp_path: Path) -> None:
     found, use = window_use(load_run(run)), use.partition(",")[0]

@@ -22,7 +22,7 @@ from support.served_runs import dashboard, get
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Route
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 GRID: dict[str, Any] = {"lengths": [1024, 8192, 65536], "depths": [0.0, 0.5, 1.0]}
 
 
@@ -130,7 +130,6 @@ def test_typing_filters_and_headers_sort_without_leaving_the_page(browser: Brows
         assert page.evaluate("window.stayed")
 
 
-@pytest.mark.slow
 def test_two_selected_runs_are_compared_and_samples_open_there(browser: Browser, address: str) -> None:
     with opened(browser, address) as page:
         read(page)
@@ -274,7 +273,6 @@ def test_a_run_appears_grows_and_ends_on_the_open_page(browser: Browser, tmp_pat
         page.wait_for_selector("#drawer-list[data-shown='3']")
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("eager")
 def test_what_is_open_or_focused_is_not_replaced(browser: Browser, tmp_path: Path) -> None:
     records = list(planted_records(cliff, **GRID))
@@ -294,7 +292,6 @@ def test_what_is_open_or_focused_is_not_replaced(browser: Browser, tmp_path: Pat
         assert page.evaluate("document.querySelector('details.numbers').open"), "what was open is open again"
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("eager")
 def test_the_page_of_a_stopped_run_is_live_again_when_the_run_goes_on(browser: Browser, tmp_path: Path) -> None:
     records = list(planted_records(cliff, **GRID))
@@ -313,7 +310,6 @@ def test_the_page_of_a_stopped_run_is_live_again_when_the_run_goes_on(browser: B
             page.get_by_text(f"stopped with {27 - count} of 27 samples not asked").wait_for()
 
 
-@pytest.mark.slow
 def test_a_page_reconnects_to_its_server(browser: Browser, tmp_path: Path) -> None:
     """The stream is cut as a sleeping machine cuts it; the page asks for a new one by itself."""
     records = list(planted_records(cliff, **GRID))
