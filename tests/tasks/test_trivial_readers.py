@@ -119,7 +119,7 @@ def nth_answers(text: str, probe: Probe) -> Iterator[tuple[str, bool]]:
 MAPS: list[tuple[str, tuple[int, ...], dict[str, Any]]] = [
     ("cwe", (3000,), {}), ("fwe", (3000,), {}), ("kv", (3000,), {}), ("lines", (3000,), {}), ("math_find", (3000,), {}),
     ("ladder", (3000,), {"steps": ["retrieve"]}), ("qa_fiction_1", (3000,), {}), ("niah_multikey_2", (3000,), {}),
-    ("niah", (3000,), {"haystack": "noise"}),
+    ("niah", (3000,), {"haystack": "noise"}), ("agent_log", (3000,), {}), ("agent_log", (3000,), {"ask": "last"}),
     *(("niah", lengths, {"haystack": "noise"}) for lengths in ((3000, 3001), (3000, 6000))),
     *((name, lengths, {}) for name in ("kv", "lines", "qa_fiction_1") for lengths in ((3000, 3001), (3000, 6000))),
 ]  # fmt: skip

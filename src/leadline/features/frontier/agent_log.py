@@ -18,7 +18,7 @@ from leadline.core.contracts import Source
 from leadline.core.drafts import Draft, DraftQuestion, Fact
 from leadline.core.seeds import Split, rng
 from leadline.core.types import Cell, Reading
-from leadline.tasks.placement import fact_depths
+from leadline.tasks.placement import fact_depths, guard_places
 from leadline.tasks.wording import SCORERS, PromptPart, WordedTask
 from leadline.tasks.words import NOUNS, VERBS, draw_new_pair, draw_new_value
 from leadline.text.sources import open_source, stretch_of
@@ -46,6 +46,8 @@ PARTS = {
         planted=True,
     ),
 }
+WORDINGS = len(PARTS["line"].default)
+LINE_TOKENS = 32
 QUESTIONS = {
     "first": "\n\nQuestion: Which command failed first in the job {job}?",
     "last": "\n\nQuestion: Which command was the last to fail in the job {job}?",
@@ -80,10 +82,11 @@ class AgentLog(WordedTask):
     """Find the command of a job that failed first, or last, in the session of an agent.
 
     Depth is where the command asked for is. Other failed commands of the job come after it (before it for
-    ask=last), the commands that ended well anywhere.
+    ask=last), the commands that ended well anywhere. Failed commands of another job stand at both ends of the session,
+    from one to as many as there is room for, so that no place in it says which command is asked for.
     """
 
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "retrieval"
 
@@ -117,12 +120,18 @@ class AgentLog(WordedTask):
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
         taken: set[str] = set()
         drawn = [self._jobs(cell, rng(seed, "agent log", *cell.coordinates), taken) for cell in cells]
-        everything = [run.command for jobs in drawn for job in jobs for run in job.runs]
+        before, after = self._guards(cells, seed, taken)
+        guards = [run.command for job, _ in (*before, *after) for run in job.runs]
+        everything = [*(run.command for jobs in drawn for job in jobs for run in job.runs), *guards]
         cluster = self.cluster(cells)
         return self.new_draft(
             cells,
             filler=stretch_of(self._source(), cluster, seed, tokens=max(c.length for c in cells)),
-            facts=(f for cell, jobs in zip(cells, drawn, strict=True) for f in self._facts(cell, jobs)),
+            facts=(
+                *self._guard_facts(cells[0], "before", before),
+                *(f for cell, jobs in zip(cells, drawn, strict=True) for f in self._facts(cell, jobs)),
+                *self._guard_facts(cells[0], "after", after),
+            ),
             questions=(self._ask(cell, jobs[0], everything) for cell, jobs in zip(cells, drawn, strict=True)),
         )
 
@@ -142,16 +151,37 @@ class AgentLog(WordedTask):
         well = [
             LoggedRun(draw_command(draw, taken, self.split), 0, draw.random()) for _ in range(self.runs - self.failures)
         ]
-        return LoggedJob(name, draw.randrange(len(PARTS["line"].default)), (*failed, *well))
+        return LoggedJob(name, draw.randrange(WORDINGS), (*failed, *well))
+
+    def _guards(
+        self, cells: Sequence[Cell], seed: int, taken: set[str]
+    ) -> tuple[list[tuple[LoggedJob, int]], list[tuple[LoggedJob, int]]]:
+        """Failed commands of a job that nobody asks about, before the first and after the last of the others, each with
+        the length of the document that it belongs to."""
+        draw = rng(seed, "agent log guards", *cells[0].coordinates)
+
+        def failed(places: Sequence[tuple[float, int]]) -> list[tuple[LoggedJob, int]]:
+            name, wording = draw_new_value("words", draw, taken, self.split), draw.randrange(WORDINGS)
+            runs = [LoggedRun(draw_command(draw, taken, self.split), draw.randint(1, 126), at) for at, _ in places]
+            return [(LoggedJob(name, wording, (run,)), length) for run, (_, length) in zip(runs, places, strict=True)]
+
+        before, after = guard_places(cells, seed, LINE_TOKENS)
+        return failed(before), failed(after)
+
+    def _guard_facts(self, cell: Cell, end: str, guards: Sequence[tuple[LoggedJob, int]]) -> list[Fact]:
+        return [
+            self._line(f"{cell.key}#{end}{number}", job, job.runs[0], length)
+            for number, (job, length) in enumerate(guards)
+        ]
+
+    def _line(self, fact_id: str, job: LoggedJob, run: LoggedRun, length: int) -> Fact:
+        wording = self.one_of("line", job.wording, job.name)
+        text = wording.format(job=job.name, command=run.command, status=run.status)
+        return Fact(fact_id, text, run.depth, length)
 
     def _facts(self, cell: Cell, jobs: Sequence[LoggedJob]) -> list[Fact]:
         facts = [
-            Fact(
-                f"{cell.key}#{number}.{place}",
-                self.one_of("line", job.wording, job.name).format(job=job.name, command=run.command, status=run.status),
-                run.depth,
-                cell.length,
-            )
+            self._line(f"{cell.key}#{number}.{place}", job, run, cell.length)
             for number, job in enumerate(jobs)
             for place, run in enumerate(job.runs)
         ]
