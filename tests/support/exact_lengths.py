@@ -1,18 +1,20 @@
 """Counts documents whose prompts are not exactly as long as asked, for every family, tokenizer, template and length.
 
     python tests/support/exact_lengths.py                                512 to 64k, one template in turn
+    python tests/support/exact_lengths.py --families every --seeds 3     every generated task and its variants
     python tests/support/exact_lengths.py --lengths 131072 --every-template
 
 A prompt is exact if it has as many tokens as asked less the allowance, and its text tokenised whole gives those tokens.
-Lengths that a family does not fit into in a tokenizer are counted apart: there is no document, and the error says so.
+Lengths that a family does not fit into in a tokenizer are counted apart, if the error names a longer one that can hold
+it. A length that is refused for any other reason is counted with the wrong ones.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import cycle
+from itertools import cycle, product
 from pathlib import Path
 from sys import path
 from typing import Any
@@ -22,7 +24,7 @@ import numpy as np
 path.insert(0, str(Path(__file__).parents[1]))
 
 from leadline.core import registry
-from leadline.core.contracts import Tokenizer
+from leadline.core.contracts import Task, Tokenizer
 from leadline.core.errors import LengthError
 from leadline.core.spec import TaskSpec
 from leadline.core.types import Cell, Document, Frame
@@ -40,8 +42,27 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "compaction": ("compaction", {}),
     "embed": ("embed", {"answer_tokens": 64}), "tool_calls": ("tool_calls", {"declare": "text", "tools": 2}),
 }  # fmt: skip
-TOKENIZERS = ("whitespace", "bytes", "gpt2", "unigram", "llama2")
+FROM_FILES = frozenset(
+    "qa_1 qa_2 prompts graphwalks_dataset mrcr_dataset longbench_dataset longbench_pile longbench_v2 "
+    "infinitebench_dataset".split()
+)
+"""Tasks that ask the questions of a file, whose answers are the file's and not ours."""
+TOKENIZERS = ("whitespace", "bytes", "gpt2", "unigram", "llama2", "llama3")
 LENGTHS = tuple(512 << n for n in range(8))
+DEPTHS = (0.5, 0.0, 1.0)
+"""In turn, by seed."""
+
+
+def generated_tasks() -> list[str]:
+    """Tasks that ask for answers and write their own texts."""
+    names = [name for name in registry.names("tasks") if name not in FROM_FILES]
+    return [name for name in names if registry.task(TaskSpec(name=name)).request == "answer"]
+
+
+def every_family() -> dict[str, tuple[str, dict[str, Any]]]:
+    """Those above, and every other generated task as it is."""
+    here = {task for task, options in FAMILIES.values() if not options} | {"embed", "tool_calls"}
+    return FAMILIES | {name: (name, {}) for name in generated_tasks() if name not in here}
 
 
 @dataclass
@@ -49,6 +70,19 @@ class LengthCounts:
     exact: int = 0
     wrong: list[str] = field(default_factory=list)
     too_short: list[str] = field(default_factory=list)
+
+    def count(self, where: str, task: Task, cell: Cell, seed: int, fitter: Fitter) -> None:
+        """Builds one document and counts what it is."""
+        try:
+            document = task.document([cell], seed=seed, fitter=fitter)
+        except LengthError as error:
+            named = error.shortest is not None and error.shortest > cell.length
+            (self.too_short if named else self.wrong).append(f"{where}: {error.what}; {error.fix}")
+            return
+        if is_exact(document, fitter.tokenizer):
+            self.exact += 1
+        else:
+            self.wrong.append(where)
 
 
 def opened(name: str) -> Tokenizer:
@@ -72,46 +106,43 @@ def is_exact(document: Document, tokenizer: Tokenizer) -> bool:
 
 
 def sweep(
-    lengths: Sequence[int], tokenizers: Sequence[str], families: Sequence[str], *, every_template: bool = False
+    lengths: Sequence[int],
+    tokenizers: Sequence[str],
+    families: Mapping[str, tuple[str, dict[str, Any]]],
+    *,
+    seeds: int = 1,
+    every_template: bool = False,
 ) -> Iterator[tuple[str, LengthCounts]]:
     """Counts for each tokenizer and length. Templates take turns unless every one is asked for."""
     turn = cycle(frames().items())
-    for name in tokenizers:
-        tokenizer = opened(name)
+    for name, length in product(tokenizers, lengths):
         fitters: dict[str, Fitter] = {}
-        for length in lengths:
-            counts = LengthCounts()
-            for family in families:
-                task_name, options = FAMILIES[family]
-                task = registry.task(TaskSpec(name=task_name, options=options))
-                for template, frame in list(frames().items()) if every_template else [next(turn)]:
-                    fitter = fitters.setdefault(template, Fitter(tokenizer, frame))
-                    where = f"{family} {name} {template} {length}"
-                    depth = 0.5 if task.has_depth else None
-                    try:
-                        document = task.document([Cell(task_name, length, depth, 1)], seed=7, fitter=fitter)
-                    except LengthError:
-                        counts.too_short.append(where)
-                        continue
-                    if is_exact(document, tokenizer):
-                        counts.exact += 1
-                    else:
-                        counts.wrong.append(where)
-            yield f"{name} {length}", counts
+        counts = LengthCounts()
+        for (family, (task_name, options)), seed in product(families.items(), range(seeds)):
+            task = registry.task(TaskSpec(name=task_name, options=options))
+            for template, frame in list(frames().items()) if every_template else [next(turn)]:
+                fitter = fitters.setdefault(template, Fitter(opened(name), frame))
+                cell = Cell(task_name, length, DEPTHS[seed % len(DEPTHS)] if task.has_depth else None, seed + 1)
+                counts.count(f"{family} {name} {template} {length} seed {seed}", task, cell, 7 + seed, fitter)
+        yield f"{name} {length}", counts
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lengths", default=",".join(map(str, LENGTHS)))
     parser.add_argument("--tokenizers", default=",".join(TOKENIZERS))
-    parser.add_argument("--families", default=",".join(FAMILIES))
+    parser.add_argument("--families", default=",".join(FAMILIES), help="names, or every")
+    parser.add_argument("--seeds", type=int, default=1, help="each with a depth of its own")
     parser.add_argument("--every-template", action="store_true")
     given = parser.parse_args()
     total = LengthCounts()
     lengths = [int(n) for n in given.lengths.split(",")]
-    for what, counts in sweep(
-        lengths, given.tokenizers.split(","), given.families.split(","), every_template=given.every_template
-    ):
+    known = every_family()
+    families = known if given.families == "every" else {name: known[name] for name in given.families.split(",")}
+    counted = sweep(
+        lengths, given.tokenizers.split(","), families, seeds=given.seeds, every_template=given.every_template
+    )
+    for what, counts in counted:
         print(f"{what}: {counts.exact} exact, {len(counts.wrong)} not, {len(counts.too_short)} do not fit", flush=True)
         for where in counts.wrong:
             print(f"  NOT EXACT {where}")

@@ -32,14 +32,9 @@ from leadline.scorers.match import abstention
 from leadline.text.chat import completion_frame
 from leadline.text.fitting import Fitter
 from support.agent_readers import recall_fact, solve_call, solve_item
-from support.exact_lengths import opened
+from support.exact_lengths import generated_tasks, opened
 from support.prompt_reader import answer_from_text
 
-FROM_FILES = frozenset(
-    "qa_1 qa_2 prompts graphwalks_dataset mrcr_dataset longbench_dataset longbench_pile longbench_v2 "
-    "infinitebench_dataset".split()
-)
-"""Tasks that ask the questions of a file, whose answers are the file's and not ours."""
 VARIANTS: dict[str, dict[str, object]] = {
     "plain": {}, "nothing there": {"absent": 1.0}, "asked first": {"question_at": "before"},
     "any place": {"placement": "anywhere"}, "tracing among chains": {"chains": 3, "hops": 2},
@@ -49,12 +44,6 @@ VARIANTS: dict[str, dict[str, object]] = {
 TOKENIZERS = ("whitespace", "gpt2", "llama2")
 LENGTHS = {"whitespace": (800, 1200, 2000), "gpt2": (2500, 3500, 5000), "llama2": (2500, 3500, 5000)}
 SEEDED = 1_000_003
-
-
-def generated_tasks() -> list[str]:
-    """Tasks that ask for answers and write their own texts."""
-    names = [name for name in registry.names("tasks") if name not in FROM_FILES]
-    return [name for name in names if registry.task(TaskSpec(name=name)).request == "answer"]
 
 
 def task_of(name: str, variant: str) -> Task | None:

@@ -18,7 +18,7 @@ from support.exact_lengths import FAMILIES, TOKENIZERS, frames, is_exact, opened
 @pytest.mark.quick_cases(tokenizer=("gpt2",))
 @pytest.mark.parametrize("tokenizer", TOKENIZERS)
 def test_every_family_has_exactly_the_length_asked_for(tokenizer: str) -> None:
-    found = dict(sweep((2048, 3331), (tokenizer,), tuple(FAMILIES)))
+    found = dict(sweep((2048, 3331), (tokenizer,), FAMILIES))
     assert len(found) == 2
     for counts in found.values():
         assert not counts.wrong
