@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import shutil
@@ -14,6 +13,7 @@ import pytest
 from leadline.api import load_run
 from leadline.cli.main import run_command
 from leadline.core.records import Record
+from leadline.core.seeds import digest_prompt
 from leadline.store.runs import read_records
 from support.fake_kinds import BOS, TEMPLATE
 from support.fake_server import FakeServer
@@ -188,7 +188,7 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with FakeServer(kind="vllm", window=4096, keep_bodies=True) as server:
         records = ask_server(server, folder / "vllm", "tokenizer=server")
         seen = {record.cell.key: record.prompt_digest for record in records}
-        sent = {hashlib.sha256(text.encode()).hexdigest()[:16] for text in prompts_of(server)}
+        sent = {digest_prompt(text) for text in prompts_of(server)}
         assert set(seen.values()) <= sent
         assert len(set(seen.values())) == 4
     with FakeServer(kind="plain", window=4096) as server:

@@ -75,3 +75,10 @@ def digest_text(text: str, characters: int = 16) -> str:
 
 def digest_bytes(data: bytes, characters: int = 16) -> str:
     return hashlib.sha256(data).hexdigest()[:characters]
+
+
+def digest_prompt(prompt: str | bytes) -> str:
+    """A hex digest of what a model is sent. Long prompts take a sixth of the time of SHA-256 where the processor has no
+    instructions for that."""
+    data = prompt.encode("utf-8", "surrogatepass") if isinstance(prompt, str) else prompt
+    return hashlib.blake2b(data, digest_size=8).hexdigest()

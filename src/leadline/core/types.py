@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from leadline.core.errors import UsageError
-from leadline.core.seeds import digest_text
+from leadline.core.seeds import digest_prompt
 from leadline.core.turns import PLAIN_TURNS, Turn, Turns
 
 if TYPE_CHECKING:
@@ -427,7 +427,7 @@ class Document:
 
     def prompt_digest(self, probe: Probe) -> str:
         """Of the prompt's text, so the same for every engine that is given the same text."""
-        return digest_text(self.prompt_text(probe))
+        return digest_prompt(self.prompt_text(probe))
 
     def planted(self, probe: Probe) -> tuple[Planted, ...]:
         """The facts that the probe needs, with their positions."""

@@ -13,7 +13,7 @@ from leadline.core.contracts import BatchUnit, ModelCard, ModelProvider, Tokeniz
 from leadline.core.errors import LeadlineError, UsageError
 from leadline.core.lengths import parse_length
 from leadline.core.records import Answer, Completion, Failure, Sent
-from leadline.core.seeds import digest_text
+from leadline.core.seeds import digest_prompt
 from leadline.core.types import Document, Frame, Probe
 from leadline.text.chat import completion_frame
 from leadline.text.tokenizers import open_tokenizer
@@ -45,7 +45,7 @@ def sent_text(document: Document, probe: Probe, prompt: str, **decoding: int) ->
         form="completion",
         prefix=document.prefix_place(probe),
         characters=len(prompt),
-        digest=digest_text(prompt),
+        digest=digest_prompt(prompt),
         decoding={**decoding},
     )
 

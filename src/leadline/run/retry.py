@@ -21,7 +21,7 @@ from leadline.core.backoff import Attempts, Backoff, RetryWait
 from leadline.core.contracts import Model, logprob_model
 from leadline.core.errors import LeadlineError, ServerAway, UsageError
 from leadline.core.records import Answer, Failure, Outcome, Sent
-from leadline.core.seeds import digest_bytes
+from leadline.core.seeds import digest_prompt
 from leadline.core.spec import Limits
 from leadline.core.types import Document, LogprobRequest, Probe, TokenNLL
 from leadline.run.events import Waiting
@@ -213,7 +213,7 @@ def _sent(document: Document, request: LogprobRequest, passages: dict[int, Token
     return Sent(
         form="ids",
         prefix="none",
-        digest=digest_bytes(ids),
+        digest=digest_prompt(ids),
         decoding={"method": "log-probabilities", **{f"document_{name}": count for name, count in counts.items()}},
         notes=tuple(notes),
     )

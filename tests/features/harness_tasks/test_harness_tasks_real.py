@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import pytest
 
 import leadline
-from leadline.core.seeds import digest_text
+from leadline.core.seeds import digest_prompt
 from leadline.core.types import Frame
 from leadline.models.hf.smollm2 import fetch_gguf
 from leadline.results.run import load_run
@@ -84,7 +84,7 @@ def agrees_with(run: Path, asked: dict[str, Asked]) -> None:
         record, (user, begun) = records[key], [message["content"] for message in sample.messages]
         assert [message["role"] for message in sample.messages] == ["user", "assistant"]
         assert begun == record.question.answer_prefix
-        assert digest_text(frame.before + user + frame.after + begun) == record.prompt_digest
+        assert digest_prompt(frame.before + user + frame.after + begun) == record.prompt_digest
         assert sample.text.removeprefix(begun).strip() == getattr(record.outcome, "text", "").strip()
         assert sample.scores == {name: score.value for name, score in record.scores.items()}
 

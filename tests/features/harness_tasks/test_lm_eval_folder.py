@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import leadline
-from leadline.core.seeds import digest_text
+from leadline.core.seeds import digest_prompt
 from leadline.store.runs import read_records
 from support.commands import Say
 
@@ -28,7 +28,7 @@ def test_each_task_and_length_is_a_task_with_the_prompts_of_a_run(say: Say, tmp_
     lines = {line["key"]: line for task in tasks.values() for line in task}
     assert {key: line["prompt_digest"] for key, line in lines.items()} == digests
     for line in lines.values():  # a completion: what is sent is the text and the begun answer
-        assert digest_text(line["input"] + line["gen_prefix"]) == line["prompt_digest"]
+        assert digest_prompt(line["input"] + line["gen_prefix"]) == line["prompt_digest"]
         assert line["tokens"] == line["max_length"]
 
 

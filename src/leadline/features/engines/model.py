@@ -20,7 +20,7 @@ import numpy as np
 from leadline.core.contracts import ModelCard, PrefixCache
 from leadline.core.errors import UsageError
 from leadline.core.records import Answer, Completion, Failure, Sent
-from leadline.core.seeds import digest, digest_bytes
+from leadline.core.seeds import digest, digest_prompt
 from leadline.core.types import Continuation, Document, Probe, TokenNLL
 from leadline.features.engines.options import EngineOptions
 from leadline.features.engines.process import EngineProcess, EngineRefused
@@ -140,7 +140,7 @@ class EngineModel(FolderTexts):
         return Sent(
             form="ids",
             prefix=document.prefix_place(probe),
-            digest=digest_bytes(document.prompt_ids(probe).astype("<i4").tobytes()),
+            digest=digest_prompt(document.prompt_ids(probe).astype("<i4").tobytes()),
             decoding={"method": "greedy", "max_tokens": self._allowance(probe), "min_tokens": 1},
         )
 

@@ -15,7 +15,7 @@ import msgspec
 
 from leadline.core.contracts import BatchUnit, ModelCard, Tokenizer
 from leadline.core.records import Answer, Completion, Failure, FailureKind, Sent
-from leadline.core.seeds import digest, digest_bytes
+from leadline.core.seeds import digest, digest_prompt
 from leadline.core.types import Document, Frame, Probe, Tool
 from leadline.models.messages.model import MESSAGE_TURNS
 from leadline.models.openai.http import HttpReply, parse_retry_after
@@ -187,7 +187,7 @@ def _sent(document: Document, probe: Probe, request: Mapping[str, Any]) -> Sent:
         form="chat",
         prefix=document.prefix_place(probe),
         characters=sum(len(message["content"]) for message in request["messages"]),
-        digest=digest_bytes(msgspec.json.encode(dict(request))),
+        digest=digest_prompt(msgspec.json.encode(dict(request))),
         decoding={**plain, **({"tools": len(document.tools)} if document.tools else {})},
         notes=(BY_RECEIPTS,),
     )

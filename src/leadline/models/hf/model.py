@@ -16,7 +16,7 @@ import numpy as np
 from leadline.core.contracts import ModelCard
 from leadline.core.errors import RunStopped, SourceError
 from leadline.core.records import Answer, Completion, Failure, Sent
-from leadline.core.seeds import digest_bytes
+from leadline.core.seeds import digest_prompt
 from leadline.core.types import AnswerTime, Continuation, Document, Frame, NextToken, Probe, TokenNLL
 from leadline.models.architecture import architecture_constants
 from leadline.models.folder_texts import FolderTexts
@@ -215,7 +215,7 @@ class HFModel(FolderTexts):
         return Sent(
             form="ids",
             prefix=document.prefix_place(probe),
-            digest=digest_bytes(prompt.tobytes()),
+            digest=digest_prompt(prompt.tobytes()),
             decoding={"method": "greedy", "max_tokens": request.allowance, "min_tokens": 1},
             notes=notes,
         )

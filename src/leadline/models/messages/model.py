@@ -18,7 +18,7 @@ from leadline.core.batches import Batches, BatchReply, no_batches
 from leadline.core.contracts import BatchUnit, ModelCard, PrefixCache, Tokenizer
 from leadline.core.errors import ServerAway, ServerError
 from leadline.core.records import Answer, Completion, Failure, Sent
-from leadline.core.seeds import digest, digest_bytes
+from leadline.core.seeds import digest, digest_prompt
 from leadline.core.turns import PLAIN_TURNS, Turns
 from leadline.core.types import Document, Frame, Probe, Question, Tool
 from leadline.models.messages.adapter import Adapter, ModelFacts, ProvidesBatches, read_http
@@ -223,7 +223,7 @@ class MessagesModel:
             form="chat",
             prefix="appended" if appended else prefix_place,
             characters=prompt.characters,
-            digest=digest_bytes(data),
+            digest=digest_prompt(data),
             decoding=_decoding(body),
             notes=tuple(self.adapter.settings.notes),
         )

@@ -20,7 +20,7 @@ import msgspec
 
 from leadline.core.errors import UsageError
 from leadline.core.records import Failure, Sent
-from leadline.core.seeds import digest, digest_bytes
+from leadline.core.seeds import digest, digest_prompt
 from leadline.core.turns import Turn
 from leadline.core.types import Document, Frame, Probe
 from leadline.models.openai.discovery import ServerInfo, ServerKind
@@ -168,7 +168,7 @@ class RequestWriter:
             form="ids" if self.ids else "chat" if self.chat else "completion",
             prefix=document.prefix_place(probe),
             characters=len(text) + (len(prefix) if self.chat else 0),
-            digest=digest_bytes(body),
+            digest=digest_prompt(body),
             decoding={
                 **decoding,
                 **further,
