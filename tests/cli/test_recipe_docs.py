@@ -43,7 +43,7 @@ def test_an_own_needle_is_found_as_the_page_says(command: list[str], say: Say, t
 
 @pytest.mark.slow
 def test_both_recipes_apply_the_gate(say: Say, tmp_path: Path) -> None:
-    files = files_of("ci.md", tmp_path)
+    files = files_of("ci.md", tmp_path) | files_of("ci-gitlab.md", tmp_path)
     recipes = [files[".github/workflows/gate.yml"], files[".gitlab-ci.yml"]]
     for command in commands_of("ci.md"):
         assert say(*command).code == 0
@@ -60,9 +60,9 @@ def test_both_recipes_apply_the_gate(say: Say, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_gate_of_the_recipes_fails_a_model_that_is_worse(say: Say, tmp_path: Path) -> None:
-    page = (DOCS / "ci.md").read_text().partition("## How many samples")[0]
+    pages = [(DOCS / name).read_text() for name in ("ci.md", "ci-gitlab.md")]
     files_of("ci.md", tmp_path)
-    [gate] = set(re.findall(r'--gate "(overall[^"]+)"', page))
+    [gate] = set(re.findall(r'--gate "(overall[^"]+)"', "".join(pages)))
     for name, model in (("base", "sim:perfect"), ("candidate", "sim:cliff?window=1500")):
         assert say("run", "gate.toml", "--model", model, "--out", f"runs/{name}", "--no-figure").code == 0
     assert say("compare", "runs/base", "runs/candidate", "--gate", gate).code == 1

@@ -221,7 +221,7 @@ def test_a_date_or_a_folder_is_no_other_model(asked: str, named: str, same: bool
 
 
 def test_the_documentation_lists_every_check() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "doctor.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "server-checks.md").read_text()
     listed = [line.split("`")[1] for line in page.splitlines() if line.startswith("| `")]
     assert listed == [check.id for check in CHECKS]
 

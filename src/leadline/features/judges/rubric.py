@@ -159,7 +159,7 @@ def load_rubric(name: str) -> Rubric:
             text = Path(name).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-            raise UsageError(f"cannot read the rubric: {why}", where=name, fix="see docs/judges.md") from None
+            raise UsageError(f"cannot read the rubric: {why}", where=name, fix="see docs/rubrics.md") from None
     elif name in BUILT_IN:
         text = files("leadline.features.judges").joinpath("rubrics", f"{name}.toml").read_text(encoding="utf-8")
     else:
@@ -167,5 +167,5 @@ def load_rubric(name: str) -> Rubric:
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"not a TOML file: {error}", where=name, fix="see docs/judges.md") from None
+        raise UsageError(f"not a TOML file: {error}", where=name, fix="see docs/rubrics.md") from None
     return validated(Rubric, values, where=name)
