@@ -111,7 +111,7 @@ TrustOption = Annotated[
 ]
 PricesOption = Annotated[
     str | None,
-    typer.Option(metavar="FILE", help="Prices of tokens: a TOML file (docs/prices.md) or LiteLLM's JSON table."),
+    typer.Option(metavar="FILE", help="Prices of tokens: a TOML file (docs/price-files.md) or LiteLLM's JSON table."),
 ]
 TierOption = Annotated[
     str | None, typer.Option(metavar="NAME", help="Tier of the prices, such as batch. [default: standard]")

@@ -41,7 +41,7 @@ from leadline.core.money import MILLION, STANDARD, Payment, Rates, Tariff
 from leadline.store.files import replace_file
 from leadline.store.runs import AGAIN, every_record
 
-FIX = "see docs/prices.md for the format"
+FIX = "see docs/price-files.md for the format"
 BATCH = "batch"
 """The tier of batches."""
 SAVED = "prices.json"
