@@ -309,3 +309,17 @@ def test_a_dead_cell_is_not_smoothed_away_once_its_samples_prove_it() -> None:
     assert made.mean[4, 5] < 0.35
     assert made.low[4, 5] <= made.mean[4, 5] <= made.high[4, 5]
     assert np.delete(made.mean.ravel(), 4 * 11 + 5).min() > 0.7
+
+
+@pytest.mark.slow
+def test_a_faint_checkerboard_of_few_samples_is_not_called_chance() -> None:
+    """Cells that alternate between 85 to 100 and 0 to 20, three samples each: a mean of about 50, and no chance."""
+    rng = RNG(1)
+    row, column = np.indices((6, 5))
+    lengths, depths = 1024 * 2 ** np.arange(6), np.arange(5) / 4
+    kinds = []
+    for _ in range(120):
+        good, bad = rng.uniform(0.85, 1), rng.uniform(0, 0.2)
+        surface = np.where((row + column) % 2 == 0, good, bad)
+        kinds.append(diagnose(planted(surface, 3, rng, lengths=lengths, depths=depths), permutations=50).kind)
+    assert sum(kind not in ("irregular", "mixed") for kind in kinds) <= 0.05 * 120

@@ -193,7 +193,7 @@ def test_a_model_on_the_line_ends_undecided_and_says_what_more_would_cost() -> N
     step = run_effective(surface, design(cap=60))
     assert step.outcome == "undecided"
     assert format_step(step) == (
-        "at least 8k, below 32k, 16k is too close to a score of 85 to tell (95% at every look)"
+        "at least 8k, below 32k, 16k is too close to a score of 85 to tell with so many samples (95% at every look)"
     )
     assert step.more is None or step.more > 0
 

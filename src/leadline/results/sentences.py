@@ -270,7 +270,7 @@ def _format_search(search: LengthSearch) -> str:
         known += [f"below {format_tokens(below)}"] if below is not None else []
         names = format_list([format_tokens(length) for length in search.between])
         verb = "is" if len(search.between) == 1 else "are"
-        known.append(f"{names} {verb} too close to {format_wanted(search.line)} to tell")
+        known.append(f"{names} {verb} too close to {format_wanted(search.line)} to tell with so many samples")
         return f"{', '.join(known)} {sure}"
     if above is None:
         return f"below {format_tokens(search.shortest)} {sure}"

@@ -51,9 +51,10 @@ MapLabel = Literal[
     "mixed",
     "irregular",
 ]
-VERSION = 3
+VERSION = 4
 """Of the statistic. 2: a shape must fit before it is named, and a decay may end on a floor. 3: slopes over relative
-depth and lost cells have shapes of their own, and falling shapes need a falling curve."""
+depth and lost cells have shapes of their own, and falling shapes need a falling curve. 4: "no pattern" has to fit
+better."""
 FALLING: frozenset[MapLabel] = frozenset({"cliff", "smooth decay", "recency only", "primacy only"})
 """Shapes whose scores do not rise with length."""
 RISE_ERROR = 0.002
@@ -72,6 +73,8 @@ GRADUAL_SHARE = 0.5
 """The weight given to a cliff that may be a gradual fall."""
 MISFIT_ERROR = 0.002
 """The chance that a shape that fits is rejected."""
+NO_PATTERN_ERROR = 0.01
+"""The same for "no pattern": a checkerboard of three samples a cell is not chance."""
 MISFIT_DRAWS = 2000
 
 
@@ -129,7 +132,7 @@ def diagnose(data: Observations, *, permutations: int = 2000) -> Diagnosis:
         for kind in ranked[:2]
         if kind != "irregular"
         and not (rises and kind in FALLING)
-        and _fits(fits[by_kind[kind][0]], surface, design_effect)
+        and _fits(fits[by_kind[kind][0]], surface, design_effect, NO_PATTERN_ERROR if kind == "noise" else MISFIT_ERROR)
     ]
     if not fitting or (ranked[0] not in fitting and share[ranked[0]] >= SURE) or (rises and ranked[0] in FALLING):
         seen = {"mean": float(surface.total.sum() / surface.n.sum())}
@@ -273,7 +276,7 @@ def _rises_again(surface: Surface, design_effect: float) -> bool:
     return bool((1 + np.sum(misfit(drawn.astype(np.float64)) >= seen)) / (MISFIT_DRAWS + 1) <= RISE_ERROR)
 
 
-def _fits(fit: Fit, surface: Surface, design_effect: float) -> bool:
+def _fits(fit: Fit, surface: Surface, design_effect: float, error: float) -> bool:
     """Whether a shape explains rows, columns and cells of the map as well as it would a map of its own making. Misfits
     that are certain but small do not count."""
     n, expected = surface.n, np.clip(fit.predicted, 0.005, 0.995)
@@ -302,7 +305,7 @@ def _fits(fit: Fit, surface: Surface, design_effect: float) -> bool:
         .astype(np.float64)
     )
     rarer = np.sum(distances(drawn) >= distances(surface.total) / design_effect, axis=0)
-    return bool(3 * (1 + rarer.min()) / (MISFIT_DRAWS + 1) > MISFIT_ERROR)
+    return bool(3 * (1 + rarer.min()) / (MISFIT_DRAWS + 1) > error)
 
 
 def _lost_cells(
