@@ -85,7 +85,7 @@ def plan(
     planned: list[tuple[str, Spec, Path | None]] = [("", spec_of(flags), None)] if not listed else []
     if listed:
         planned = [(run.name, run.spec, run.folder) for run in model_runs(flags, listed, until)[1]]
-    found = []
+    plans = []
     for name, spec, folder in planned:
         with prepare(with_rule(spec, until), listen=ProgressListener(), planning=True) as prepared:
             run_folder = RunFolder(out) if (out := folder or flags.out) else find_run_folder(prepared, suite_of(flags))
@@ -96,16 +96,16 @@ def plan(
             values["judges"] = _judge_values(prepared, judge_price_in, judge_price_out)
             values["repeats"] = _repeat_values(prepared, values["money"])
             values["detection"] = detection(prepared, parse_points(detect), like, gate) if detect else None
-        found.append(values)
+        plans.append(values)
         if not flags.json_:
-            if len(found) > 1:
+            if len(plans) > 1:
                 echo()
             _show(values, prepared.forecast)
-    total = _total(found)
+    total = _total(plans)
     if flags.json_:
-        print_json({"models": found, "total": total} if listed else found[0])
+        print_json({"models": plans, "total": total} if listed else plans[0])
     elif listed:
-        _show_total(found, total)
+        _show_total(plans, total)
 
 
 def _plan_values(plan: Plan, name: str, run_folder: RunFolder) -> dict[str, Any]:
@@ -163,12 +163,12 @@ def _money_values(plan: Plan, tariff: Tariff | None) -> dict[str, Any]:
     }
 
 
-def _repeat_values(made: Plan, money: float | None) -> dict[str, Any] | None:
+def _repeat_values(plan: Plan, money: float | None) -> dict[str, Any] | None:
     """What asking questions twice adds, about; None if the plan asks none twice."""
-    cost = repeats_cost(made)
+    cost = repeats_cost(plan)
     if not cost.requests:
         return None
-    share = cost.requests / max(made.cost.requests, 1)
+    share = cost.requests / max(plan.cost.requests, 1)
     return asdict(cost) | {"money": None if money is None else share * money}
 
 
