@@ -15,7 +15,7 @@ SCREEN = 60
 """Lines of at most `WIDTH` characters: a longer one, as in tables, counts as several."""
 WIDTH = 160
 LONGER = {
-    "certify.md", "exchange.md", "hosted.md", "integrations.md",
+    "certify.md", "exchange.md", "integrations.md",
     "interoperability.md",
 }  # fmt: skip
 """How-to pages that are still longer than a screen. No page may be added."""
