@@ -19,7 +19,7 @@ from leadline.report.heatmap_data import short_name
 from leadline.report.page import page_style, policy, template
 from leadline.results.run import MetricName, format_interval_kind
 from leadline.results.verdict import verdict
-from leadline.stats.effective import EffectiveLength
+from leadline.stats.effective import NOT_DECIDED, EffectiveLength
 from leadline.store.files import replace_file
 
 PACKAGE = "leadline.features.follow"
@@ -55,7 +55,7 @@ def _row(result: StepResult, out: Path) -> dict[str, object]:
         "name": sanitise(result.checkpoint.name, 60),
         "folder": os.path.relpath(run.folder, out),
         "effective": "–" if effective is None else effective.point,
-        "ends": "" if effective is None or not effective.decided else effective.ends,
+        "ends": "" if effective is None or effective.point == NOT_DECIDED else effective.ends,
         "mean": f"{format_percent(overall.mean)}%" if overall.mean is not None else "–",
         "interval": format_percent_range(overall.interval) if overall.interval else "",
         "answered": f"{overall.done:,} of {overall.planned:,}",
@@ -152,7 +152,7 @@ def effective_over_steps(results: Sequence[StepResult]) -> Figure:
 def _effective_row(step: int, effective: EffectiveLength) -> ChartRow:
     return {
         "step": step, "length": effective.length, "low": effective.low, "high": effective.high,
-        "bound": effective.bound, "decided": effective.decided and effective.falls,
+        "bound": effective.bound, "decided": effective.decided,
         "label": f"step {step:,}: {effective}",
     }  # fmt: skip
 
