@@ -18,7 +18,7 @@ from typing import Any
 
 from leadline.cli.demo import SPEC
 from leadline.core import registry
-from leadline.core.records import Completion
+from leadline.core.answers import Completion
 from leadline.core.spec import Spec, make_spec
 from leadline.core.types import Document
 from leadline.models.hf import HF

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from leadline.core.answers import Failure
 from leadline.core.contracts import LogprobModel
-from leadline.core.records import Failure
 from leadline.core.types import Continuation, TokenNLL
 from leadline.models.hf import HF
 from leadline.models.openai.provider import OpenAI, OpenAIModel

@@ -22,7 +22,7 @@ from pathlib import Path
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from leadline.core.records import Completion
+from leadline.core.answers import Completion
 from leadline.core.spec import make_spec
 from leadline.run.events import Answered, Event, ignore
 from leadline.run.measure import measure

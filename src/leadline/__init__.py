@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from leadline.api import Run, RunComparison, RunFigure, load_run, measure
+    from leadline.core.answers import Answer, Completion, Failure, Sent
     from leadline.core.contracts import Model, ModelCard, ModelProvider, Scorer, Source, Task, Tokenizer
     from leadline.core.drafts import Draft, DraftQuestion, Fact
     from leadline.core.errors import LeadlineError
-    from leadline.core.records import Answer, Completion, Failure, Record, Score, Sent
+    from leadline.core.records import Record, Score
     from leadline.core.seeds import rng
     from leadline.core.spec import Spec
     from leadline.core.types import Cell, Document, Frame, Probe, Question
@@ -37,11 +38,12 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "leadline.api": ("Run", "RunComparison", "RunFigure", "load_run", "measure"),
+    "leadline.core.answers": ("Answer", "Completion", "Failure", "Sent"),
     "leadline.core.contracts": ("Model", "ModelCard", "ModelProvider", "Scorer", "Source", "Task", "Tokenizer"),
     "leadline.core.drafts": ("Draft", "DraftQuestion", "Fact"),
     "leadline.core.errors": ("LeadlineError",),
     "leadline.core.seeds": ("rng",),
-    "leadline.core.records": ("Answer", "Completion", "Failure", "Record", "Score", "Sent"),
+    "leadline.core.records": ("Record", "Score"),
     "leadline.core.spec": ("Spec",),
     "leadline.core.types": ("Cell", "Document", "Frame", "Probe", "Question"),
     "leadline.run.measure": ("plan",),

@@ -233,7 +233,7 @@ class Measuring:
 def pack(out: Path) -> int:
     """Lines of [variant, run, task, length, depth, sample, document, numbers or score], and one with the cost of each
     run that was finished. What is still being written is left out."""
-    from leadline.core.records import Measurement
+    from leadline.core.answers import Measurement
     from leadline.store.runs import read_records
 
     count, made = 0, out / "records.jsonl.gz"

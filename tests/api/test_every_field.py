@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import leadline
+from leadline.core.answers import Failure
 from leadline.core.errors import LeadlineError, RunStopped, UsageError
-from leadline.core.records import Failure
 from leadline.core.spec import Limits, Spec, make_spec
 from leadline.features.judges.verdicts import read_verdicts
 from leadline.run.events import Event, Note, RuleChecked

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from leadline.core import backoff
+from leadline.core.answers import Completion, Failure
 from leadline.core.backoff import Attempts, Backoff
 from leadline.core.errors import ServerAway
-from leadline.core.records import Completion, Failure
 from leadline.models.openai import discovery
 from leadline.models.openai.discovery import send_with_retries
 from leadline.models.openai.http import HttpClient, HttpReply, HttpRequest, RequestFailed, served_by

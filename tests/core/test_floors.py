@@ -89,7 +89,6 @@ RINGS_CUT = {
     ("models.hf", "models.hf.model"),
     ("models.hf.parts", "models.hf.kernels"),  # Triton is imported only on a GPU
     ("features.logprobs.report", "features.logprobs.charts"),  # altair is imported when a chart is drawn
-    ("core.types", "core.records"),  # names of types alone: a probe may have its outcome before it is asked
 }
 """Imports that are not made when the module is imported, each with its reason."""
 

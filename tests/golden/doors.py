@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from leadline.cli.main import run_command as say
 from leadline.core import registry
-from leadline.core.records import Completion, Failure, Receipt, Score
+from leadline.core.answers import Completion, Failure
+from leadline.core.records import Receipt, Score
 from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.turns import Turns
 from leadline.core.types import Cell, Document, Frame, Question

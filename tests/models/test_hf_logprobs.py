@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from leadline.core.records import Measurement  # noqa: E402
+from leadline.core.answers import Measurement  # noqa: E402
 from leadline.core.spec import Spec, make_spec  # noqa: E402
 from leadline.models.hf import HF  # noqa: E402
 from leadline.models.hf.model import HFModel  # noqa: E402

@@ -20,6 +20,7 @@ pytest.importorskip("transformers")
 
 import transformers
 
+from leadline.core.answers import Completion, Failure
 from leadline.core.contracts import LogprobModel
 from leadline.core.errors import (
     LeadlineError,
@@ -30,7 +31,6 @@ from leadline.core.errors import (
     UnknownName,
     UsageError,
 )
-from leadline.core.records import Completion, Failure
 from leadline.core.registry import ModelName, provider
 from leadline.core.types import Cell, Continuation, Document, Probe, TokenNLL
 from leadline.models.hf import forecast

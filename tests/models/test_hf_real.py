@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from leadline.core.records import Completion
+from leadline.core.answers import Completion
 from leadline.core.registry import ModelName, provider, task
 from leadline.core.spec import TaskSpec
 from leadline.core.types import Cell

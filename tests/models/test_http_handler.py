@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import leadline
-from leadline.core.records import Completion, Failure
+from leadline.core.answers import Completion, Failure
 from leadline.core.spec import make_spec
 from leadline.models.openai.http import HttpClient, HttpReply, HttpRequest, RequestFailed, served_by
 from leadline.models.openai.provider import OpenAI

@@ -13,8 +13,8 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from leadline.core.answers import Completion, Failure  # noqa: E402
 from leadline.core.contracts import MarginModel, NextTokenModel, TimedModel  # noqa: E402
-from leadline.core.records import Completion, Failure  # noqa: E402
 from leadline.core.registry import ModelName, provider  # noqa: E402
 from leadline.models.hf import HF  # noqa: E402
 from leadline.models.openai.candidates import first_token, margin_of  # noqa: E402

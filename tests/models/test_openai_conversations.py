@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from leadline.core import registry
+from leadline.core.answers import Completion
 from leadline.core.errors import UsageError
-from leadline.core.records import Completion
 from leadline.core.spec import TaskSpec
 from leadline.core.types import Cell
 from leadline.text.fitting import Fitter

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from leadline.core.records import Answer, Completion, Failure
+from leadline.core.answers import Answer, Completion, Failure
 from leadline.models.openai.provider import OpenAIModel
 from support.fake_server import FakeServer, Faults, Kind, Reply
 from support.openai_documents import document_for, open_model

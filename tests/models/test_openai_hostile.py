@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from leadline.core.answers import Completion, Failure
 from leadline.core.errors import LeadlineError
-from leadline.core.records import Completion, Failure
 from leadline.models.openai import http
 from leadline.models.openai.provider import OpenAIModel
 from support.openai_documents import document_for, open_model

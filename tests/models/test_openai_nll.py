@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from leadline.core.records import Failure  # noqa: E402
+from leadline.core.answers import Failure  # noqa: E402
 from leadline.core.types import Continuation, TokenNLL  # noqa: E402
 from leadline.models.hf import HF  # noqa: E402
 from leadline.models.openai.discovery import ServerInfo  # noqa: E402

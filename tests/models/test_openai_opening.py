@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from leadline.core.answers import Completion
 from leadline.core.errors import LeadlineError, ServerError, TokenizerError, UnknownName, UsageError
-from leadline.core.records import Completion
 from leadline.models.openai.discovery import ServerInfo, inspect_server
 from leadline.models.openai.provider import OpenAI
 from leadline.models.openai.tokenizer import ServerTokenizer

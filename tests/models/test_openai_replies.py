@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from leadline.core.records import Completion, Failure
+from leadline.core.answers import Completion, Failure
 from leadline.models.openai.http import HttpReply, parse_retry_after
 from leadline.models.openai.replies import parse_reply
 from leadline.text.chat import opens_thinking, split_thinking

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leadline.core.records import Completion
+from leadline.core.answers import Completion
 from leadline.core.secrets import holds_secret, redact, redact_bytes, redact_used, redact_values, remember
 from leadline.store.runs import read_records
 from support.commands import Say

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import leadline
+from leadline.core.answers import Completion
 from leadline.core.errors import ServerError, UsageError
-from leadline.core.records import Completion
 from leadline.core.spec import make_spec
 from leadline.models.openai.http import HttpReply, HttpRequest, served_by
 from leadline.models.openai.provider import OpenAI

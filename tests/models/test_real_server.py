@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from leadline.core.records import Answer, Completion, Failure
+from leadline.core.answers import Answer, Completion, Failure
 from leadline.core.registry import ModelName, provider
 from leadline.core.spec import make_spec
 from leadline.core.types import Cell, Document, Probe

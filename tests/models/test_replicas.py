@@ -13,9 +13,10 @@ import pytest
 
 ray = pytest.importorskip("ray")
 
+from leadline.core.answers import Failure  # noqa: E402
 from leadline.core.contracts import Forecasting, LogprobModel, SeveralDocuments  # noqa: E402
 from leadline.core.errors import RunStopped, ServerError, SourceError  # noqa: E402
-from leadline.core.records import Failure, Record  # noqa: E402
+from leadline.core.records import Record  # noqa: E402
 from leadline.core.spec import make_spec  # noqa: E402
 from leadline.core.types import TokenNLL  # noqa: E402
 from leadline.models.ray import cluster  # noqa: E402

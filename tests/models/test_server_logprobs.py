@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 import leadline
+from leadline.core.answers import Failure, Measurement
 from leadline.core.errors import UsageError
-from leadline.core.records import Failure, Measurement, Record
+from leadline.core.records import Record
 from leadline.core.spec import make_spec
 from leadline.core.types import Continuation, TokenNLL
 from leadline.models.openai.http import HttpReply, HttpRequest, RequestFailed, served_by

@@ -10,8 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from leadline.core.answers import Completion, Failure
 from leadline.core.errors import UnknownName, UsageError
-from leadline.core.records import Completion, Failure, FailureClass, Receipt
+from leadline.core.records import FailureClass, Receipt
 from leadline.core.types import Cell, Document, ValueKind
 from leadline.models.sim.model import ARCHETYPES, NEVER_RIGHT, Simulated, needed_values
 from leadline.scorers.failure import classify

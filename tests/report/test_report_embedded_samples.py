@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from leadline.core.records import Completion, Record
+from leadline.core.answers import Completion
+from leadline.core.records import Record
 from leadline.report.embedded_samples import COLUMNS, TEXT_COLUMNS, EmbeddedSamples, PromptExcerpts, SamplePacker
 from leadline.results.table import FAILURE_CLASSES
 from leadline.store.runs import PROMPTS, slug

@@ -11,7 +11,8 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from leadline.core.records import Failure, Record
+from leadline.core.answers import Failure
+from leadline.core.records import Record
 from leadline.report.terminal import run_screen
 from leadline.results.follow import CHUNK, RecordFollower, RunMonitor
 from leadline.results.progress import Eta, status_of

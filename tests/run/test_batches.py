@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import leadline
+from leadline.core.answers import Completion, Failure
 from leadline.core.errors import Interrupted, LeadlineError, RunStopped, StoreError, UsageError
-from leadline.core.records import Completion, Failure
 from leadline.core.spec import Spec, make_spec
 from leadline.models.batch_limits import BATCH_LIMITS
 from leadline.models.openai.http import HttpReply, HttpRequest, RequestFailed

@@ -11,8 +11,9 @@ import pytest
 
 from leadline.cli.main import run_command
 from leadline.core import registry
+from leadline.core.answers import Answer, Completion, Sent
 from leadline.core.errors import SourceError
-from leadline.core.records import Answer, Completion, Record, Sent
+from leadline.core.records import Record
 from leadline.core.spec import TaskSpec
 from leadline.core.types import Cell, Document, Probe, Question
 from leadline.features.published.benchmark_files import INFINITEBENCH, LONGBENCH

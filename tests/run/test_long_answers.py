@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from leadline.core.records import Completion
+from leadline.core.answers import Completion
 from leadline.core.spec import make_spec
 from leadline.results.run import load_run
 from leadline.run import recording

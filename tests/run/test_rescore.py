@@ -10,8 +10,9 @@ import msgspec
 import pytest
 
 from leadline.cli.main import run_command as run_command
+from leadline.core.answers import Completion
 from leadline.core.errors import OtherRunError, StoreError
-from leadline.core.records import Completion, Score
+from leadline.core.records import Score
 from leadline.core.spec import make_spec
 from leadline.results.run import load_run
 from leadline.run import recording

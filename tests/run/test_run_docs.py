@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from leadline.core import errors
-from leadline.core.records import FailureKind
+from leadline.core.answers import FailureKind
 from leadline.core.registry import task
 from leadline.core.spec import Limits, Spec, make_spec, parse_models
 

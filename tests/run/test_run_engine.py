@@ -14,9 +14,10 @@ import msgspec
 import pytest
 
 from leadline.core import backoff
+from leadline.core.answers import Completion, Failure
 from leadline.core.drafts import Draft
 from leadline.core.errors import LengthError, OtherRunError, RunStopped, SourceError
-from leadline.core.records import Completion, Failure, Record
+from leadline.core.records import Record
 from leadline.core.spec import Spec, make_spec
 from leadline.core.types import Document, Probe
 from leadline.run import engine

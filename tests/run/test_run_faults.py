@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from leadline.core import backoff
+from leadline.core.answers import Completion, Failure
 from leadline.core.errors import RunStopped, ServerError
-from leadline.core.records import Completion, Failure
 from leadline.core.spec import make_spec
 from leadline.results.totals import Totals
 from leadline.run.events import Answered, Event, Listener, Started, Waiting, ignore

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from leadline.core.answers import Completion, Failure
 from leadline.core.errors import LengthError, OtherRunError, UsageError
-from leadline.core.records import Completion, Failure
 from leadline.core.spec import Spec, make_spec
 from leadline.run import documents
 from leadline.run import plan as planning

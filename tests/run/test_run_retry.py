@@ -8,8 +8,8 @@ import time
 import pytest
 
 from leadline.core import backoff
+from leadline.core.answers import Completion, Failure
 from leadline.core.errors import RunStopped
-from leadline.core.records import Completion, Failure
 from leadline.core.spec import Limits
 from leadline.core.types import Probe
 from leadline.run.events import Waiting

@@ -12,9 +12,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from leadline.core.answers import Completion
 from leadline.core.drafts import EXTRA_ALLOWANCE
 from leadline.core.errors import UsageError
-from leadline.core.records import Completion, Record
+from leadline.core.records import Record
 from leadline.core.spec import make_spec
 from leadline.core.types import Cell, Question
 from leadline.models.openai.requests import checked_thinking, thinking_fields

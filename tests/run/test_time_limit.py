@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from leadline.core.answers import Answer
 from leadline.core.errors import UsageError
-from leadline.core.records import Answer
 from leadline.core.spec import Spec
 from leadline.core.types import Document, Probe
 from leadline.models.sim.model import Simulated, SimulatedModel

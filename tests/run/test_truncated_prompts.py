@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 import leadline
+from leadline.core.answers import Completion
 from leadline.core.errors import NotMeasured, TruncatedPrompts
-from leadline.core.records import Completion, Receipt, Record
+from leadline.core.records import Receipt, Record
 from leadline.features.dashboard.live import headline_of
 from leadline.report.comparison import differences_from_first
 from leadline.results.run import load_run

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from leadline.core.records import Failure, FailureClass, FailureKind, Receipt, Score
+from leadline.core.answers import Failure, FailureKind
+from leadline.core.records import FailureClass, Receipt, Score
 from leadline.core.types import Question
 from leadline.scorers import failure
 from leadline.scorers.failure import classify

@@ -10,7 +10,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from leadline.core.records import Measurement, Record
+from leadline.core.answers import Measurement
+from leadline.core.records import Record
 from leadline.core.types import Cell
 from leadline.stats.logprobs import estimate, ratio_interval
 from leadline.stats.observations import FloatArray

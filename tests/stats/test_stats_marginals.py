@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from leadline.core.records import Completion, Failure, Receipt, Record, Score, Sent
+from leadline.core.answers import Completion, Failure, Sent
+from leadline.core.records import Receipt, Record, Score
 from leadline.core.types import Cell, Question, Reading
 from leadline.stats.marginals import design_effect, group_means, marginals
 from leadline.stats.observations import (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from leadline.core.records import Completion, Failure, Record, Score
+from leadline.core.answers import Completion, Failure
+from leadline.core.records import Record, Score
 from leadline.core.types import Cell, Question
 from leadline.results.breakdowns import FromMemory, from_memory
 from support.planted_runs import planted_record

@@ -7,7 +7,8 @@ import json
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from leadline.core.records import Completion, Failure, PlantedRecord, Receipt, Record, Score, Sent
+from leadline.core.answers import Completion, Failure, Sent
+from leadline.core.records import PlantedRecord, Receipt, Record, Score
 from leadline.core.types import Cell, Question
 from leadline.store import runs as codec
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from leadline.core.answers import Completion, Measurement, Outcome
 from leadline.core.errors import LockedError, OtherRunError, StoreError, UnreadableRecord
-from leadline.core.records import Completion, Measurement, Outcome
 from leadline.core.secrets import redact, remember
 from leadline.core.types import Cell
 from leadline.store.files import replace_file

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from leadline.core.records import Completion, Record
+from leadline.core.answers import Completion
+from leadline.core.records import Record
 from support.planted_runs import planted_records
 
 MARK = "harmed"

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
+from leadline.core.answers import Answer, Failure
 from leadline.core.contracts import ModelCard, Tokenizer
-from leadline.core.records import Answer, Failure
 from leadline.core.spec import Spec, make_spec
 from leadline.core.types import Continuation, Document, Frame, Probe, TokenNLL
 from leadline.run import plan as planning

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from leadline.core.answers import Answer, Completion, Sent
 from leadline.core.contracts import ModelCard, Tokenizer
 from leadline.core.errors import RunStopped, SourceError
-from leadline.core.records import Answer, Completion, Sent
 from leadline.core.types import Continuation, Document, Frame, Probe, TokenNLL
 from leadline.text.chat import completion_frame
 from leadline.text.tokenizers import open_tokenizer

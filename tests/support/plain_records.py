@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from leadline.core.records import Completion, Failure, Receipt, Record, Score, Sent
+from leadline.core.answers import Completion, Failure, Sent
+from leadline.core.records import Receipt, Record, Score
 from leadline.core.types import Cell, Question
 from leadline.store.manifest import Manifest, session
 

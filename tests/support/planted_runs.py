@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from leadline.core.records import Completion, Failure, FailureClass, PlantedRecord, Receipt, Record, Score, Sent
+from leadline.core.answers import Completion, Failure, Sent
+from leadline.core.records import FailureClass, PlantedRecord, Receipt, Record, Score
 from leadline.core.seeds import digest, rng
 from leadline.core.types import Cell, Question, Reading
 from leadline.results.run import RecordKind, planned_grid

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from leadline.core.records import Completion
+from leadline.core.answers import Completion
 from leadline.core.types import Match, Question, QuestionFamily
 
 

@@ -9,8 +9,8 @@ from typing import Literal
 
 import numpy as np
 
+from leadline.core.answers import Answer, Completion, Failure, Sent
 from leadline.core.contracts import ModelCard, Tokenizer
-from leadline.core.records import Answer, Completion, Failure, Sent
 from leadline.core.types import Cell, Document, Frame, Probe, Question
 from leadline.text.chat import completion_frame
 from leadline.text.tokenizers import open_tokenizer

@@ -23,9 +23,9 @@ if __name__ == "__main__":  # the tests folder is on the path of pytest, not of 
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from leadline.core import registry
+from leadline.core.answers import Completion
 from leadline.core.contracts import Task
 from leadline.core.errors import LeadlineError, LengthError
-from leadline.core.records import Completion
 from leadline.core.spec import TaskSpec
 from leadline.core.types import Cell, Document, Probe
 from leadline.scorers.match import abstention

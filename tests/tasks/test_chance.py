@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from leadline.core import registry
-from leadline.core.records import Completion
+from leadline.core.answers import Completion
 from leadline.core.spec import TaskSpec
 from leadline.core.types import Cell, Probe
 from leadline.features.frontier.aggregate import TOPICS

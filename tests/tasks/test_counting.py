@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from scipy.special import zeta as scipy_zeta
 
 from leadline.core import registry
+from leadline.core.answers import Completion
 from leadline.core.contracts import Tokenizer
 from leadline.core.errors import LengthError, UsageError
-from leadline.core.records import Completion, Receipt
+from leadline.core.records import Receipt
 from leadline.core.seeds import Split
 from leadline.core.spec import TaskSpec
 from leadline.core.types import Cell, Document, Probe

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from leadline.core.records import Completion
+from leadline.core.answers import Completion
 from leadline.core.spec import make_spec
 from leadline.run.measure import measure
 from leadline.store.runs import read_records

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
+from leadline.core.answers import Completion
 from leadline.core.contracts import Task
-from leadline.core.records import Completion
 from leadline.core.types import Cell, Document
 from leadline.scorers.match import RULER_STRICT
 from leadline.tasks.passkey_kv_lines import KeyValue, LineRetrieval, Passkey

@@ -10,8 +10,8 @@ import msgspec
 import numpy as np
 import pytest
 
+from leadline.core.answers import Completion
 from leadline.core.errors import LengthError, SourceError
-from leadline.core.records import Completion
 from leadline.core.spec import make_spec
 from leadline.core.types import Cell, Document
 from leadline.models.sim.model import REFUSALS

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from leadline.core.records import Completion, Record
+from leadline.core.answers import Completion
+from leadline.core.records import Record
 from leadline.core.spec import make_spec
 from leadline.models.hf.smollm2 import ensure_folder, fetch_gguf
 from leadline.run.measure import measure

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 from leadline.core import registry
+from leadline.core.answers import Completion
 from leadline.core.contracts import Task, Tokenizer
 from leadline.core.errors import LengthError, SourceError, UsageError
 from leadline.core.format import format_list
-from leadline.core.records import Completion
 from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.types import Cell, Document, Probe
 from leadline.features.frontier.mrcr import ORDINALS

@@ -12,9 +12,9 @@ import pytest
 from leadline.cli.main import run_command
 from leadline.console.options import RunOptions, spec_of
 from leadline.core import registry
+from leadline.core.answers import Completion
 from leadline.core.contracts import Tokenizer
 from leadline.core.errors import UnknownName, UsageError
-from leadline.core.records import Completion
 from leadline.core.spec import TaskSpec
 from leadline.core.types import Cell, Document
 from leadline.run.identity import manifest_for

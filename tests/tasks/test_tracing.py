@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from leadline.core import registry
-from leadline.core.records import Completion, Receipt
+from leadline.core.answers import Completion
+from leadline.core.records import Receipt
 from leadline.core.spec import TaskSpec
 from leadline.core.types import Cell, Document, Probe
 from leadline.scorers.failure import ANOTHER_CHAIN, DEMONSTRATION, classify

@@ -14,8 +14,8 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from leadline.core.answers import Failure, Outcome
 from leadline.core.format import format_duration
-from leadline.core.records import Failure, Outcome
 
 FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 30.0

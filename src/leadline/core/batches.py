@@ -16,8 +16,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
+from leadline.core.answers import Completion, Failure, Sent
 from leadline.core.errors import UsageError
-from leadline.core.records import Completion, Failure, Sent
 from leadline.core.types import Document, Probe, Question
 
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_chec
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from leadline.core.answers import Answer, Completion, Failure
 from leadline.core.drafts import Draft, Filler
 from leadline.core.errors import UsageError
-from leadline.core.records import Answer, Completion, Failure, Score
+from leadline.core.records import Score
 from leadline.core.seeds import Split, digest, seed_of
 from leadline.core.types import (
     AnswerTime,

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import msgspec
 
+from leadline.core.answers import Completion
 from leadline.core.errors import UsageError
-from leadline.core.records import Completion, Record
+from leadline.core.records import Record
 
 STANDARD = "standard"
 MILLION = 1_000_000

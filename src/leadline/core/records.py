@@ -1,12 +1,11 @@
-"""What comes back from a model, and the record of it on disk.
+"""The record of a question and its answer on disk.
 
-    Answer    what was really sent and what came back: a Completion, a Measurement or a Failure
     Score     what a scorer makes of a completion
     Needs     which part of the document answers the question
     Receipt   whether the model read as many tokens as were sent
     Record    a question and its answer, with all that grading it again needs: one line of records.jsonl
 
-These are msgspec Structs, because a union of Completion, Measurement and Failure must be read back as what it was.
+What was sent and what came back is in `leadline.core.answers`.
 """
 
 from __future__ import annotations
@@ -15,82 +14,8 @@ from typing import Literal
 
 import msgspec
 
+from leadline.core.answers import Failure, Outcome, Sent
 from leadline.core.types import Cell, Question, Reading
-
-WINDOW_FULL = "model_context_window_exceeded"
-"""`finish` of an answer that ended because prompt and answer filled the window."""
-
-
-class Completion(msgspec.Struct, frozen=True, tag="completion", tag_field="kind", omit_defaults=True):
-    """An answer. `text` excludes thinking and the answer prefix."""
-
-    text: str
-    finish: str = ""
-    thinking: str = ""
-    prompt_tokens: int | None = None
-    """The model's own count, the receipt."""
-    completion_tokens: int | None = None
-    cached_tokens: int | None = None
-    """Prompt tokens that came from a cache, where the server says."""
-    cache_write_tokens: int | None = None
-    """Prompt tokens that were written to a cache, where the server says: some charge for it."""
-    primed_tokens: int | None = None
-    """Tokens that a request without an answer wrote to the cache just before, paid beside the prompt."""
-    thinking_tokens: int | None = None
-    """Of the completion tokens, those of thinking."""
-    model: str = ""
-    """The model's name in the server's reply, which may differ from the one asked for."""
-    system_fingerprint: str = ""
-    """The server's name for its configuration and weights."""
-    margin: float | None = None
-    """Nats between the first token of the answer and the second candidate, where that was asked for."""
-
-
-class Measurement(msgspec.Struct, frozen=True, tag="measured", tag_field="kind", omit_defaults=True):
-    """Log-probability numbers in place of an answer, each under the name of its metric."""
-
-    numbers: dict[str, float]
-    char_spans: tuple[tuple[int, int], ...] = ()
-    """Character ranges of the document that the numbers are about; empty means all of it."""
-
-
-FailureKind = Literal[
-    "connection", "timeout", "rate_limited", "server", "malformed", "empty_body", "refused_request",
-    "unexpected_status", "aborted", "filtered", "recitation", "tool_call", "compaction",
-    "context_length", "out_of_memory", "not_a_number", "unsupported", "left_out",
-]  # fmt: skip
-
-
-class Failure(msgspec.Struct, frozen=True, tag="failure", tag_field="kind", omit_defaults=True):
-    """No answer, and why. Never scored. `transient` means that a retry may help."""
-
-    why: FailureKind
-    message: str
-    transient: bool = False
-    retry_after: float | None = None
-    status: int | None = None
-
-
-Outcome = Completion | Measurement | Failure
-
-
-class Sent(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What was sent, measured at the place of sending."""
-
-    form: Literal["chat", "completion", "ids"]
-    prefix: Literal["prefill", "appended", "none"]
-    characters: int = 0
-    digest: str = ""
-    """Of the bytes or token ids sent."""
-    decoding: dict[str, float | int | str | bool | None] = {}
-    notes: tuple[str, ...] = ()
-    """Notes for the reader: 'beyond the window', 'plain path: sliding window', ..."""
-
-
-class Answer(msgspec.Struct, frozen=True):
-    sent: Sent
-    outcome: Outcome
-    seconds: float
 
 
 class Score(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 from urllib.parse import parse_qsl
 
+from leadline.core.answers import Completion
 from leadline.core.contracts import ModelProvider, Options, Scorer, Source, Task, Tracker
 from leadline.core.errors import UnknownName, UntrustedFile, UsageError
-from leadline.core.records import Completion, Score
+from leadline.core.records import Score
 from leadline.core.seeds import digest_bytes
 from leadline.core.spec import TaskSpec, validated
 from leadline.core.types import Question

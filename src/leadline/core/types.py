@@ -5,8 +5,8 @@
     Document  a draft laid out in one tokenizer: exact token ids, the position of every fact, its probes
     Probe     one question put to a document at a cut: for an answer, or for log-probabilities
 
-What a task writes is in `leadline.core.drafts`. What comes back from a model, and what is written to disk, is in
-`leadline.core.records`.
+What a task writes is in `leadline.core.drafts`, what comes back from a model in `leadline.core.answers`, and what is
+written to disk in `leadline.core.records`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from leadline.core.records import Failure, Measurement
+    from leadline.core.answers import Failure, Measurement
 
     Ids = npt.NDArray[np.int32]
     Indices = npt.NDArray[np.int64]

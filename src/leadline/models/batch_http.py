@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
+from leadline.core.answers import Failure
 from leadline.core.batches import no_batches
-from leadline.core.records import Failure
 from leadline.models.openai.http import HttpClient, HttpReply, RequestFailed
 from leadline.models.openai.replies import decode_json, parse_refusal, request_failure
 

@@ -9,10 +9,10 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator, Field
 
 from leadline.core import registry
+from leadline.core.answers import Answer, Completion, Failure, Sent
 from leadline.core.contracts import BatchUnit, ModelCard, ModelProvider, Tokenizer
 from leadline.core.errors import LeadlineError, UsageError
 from leadline.core.lengths import parse_length
-from leadline.core.records import Answer, Completion, Failure, Sent
 from leadline.core.seeds import digest_prompt
 from leadline.core.types import Document, Frame, Probe
 from leadline.text.chat import completion_frame

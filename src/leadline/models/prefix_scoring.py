@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from leadline.core.records import Failure
+from leadline.core.answers import Failure
 from leadline.core.types import Continuation, TokenNLL
 
 if TYPE_CHECKING:

@@ -17,9 +17,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from leadline.core.answers import Completion, Failure
 from leadline.core.files import read_inside
 from leadline.core.format import shorten
-from leadline.core.records import Completion, Failure, Record
+from leadline.core.records import Record
 from leadline.results.table import FAILURE_CLASSES
 from leadline.store.runs import PROMPTS, slug
 

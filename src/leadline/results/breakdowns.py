@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from leadline.core.records import Completion, FailureClass, Record
+from leadline.core.answers import Completion
+from leadline.core.records import FailureClass, Record
 from leadline.results.table import Table
 from leadline.stats.effective import EffectiveLength
 from leadline.stats.intervals import Estimate, mean_interval

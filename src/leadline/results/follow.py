@@ -12,10 +12,11 @@ from pathlib import Path
 
 import msgspec
 
+from leadline.core.answers import Completion
 from leadline.core.errors import StoreError
 from leadline.core.files import open_inside
 from leadline.core.format import sanitise
-from leadline.core.records import Completion, Record
+from leadline.core.records import Record
 from leadline.results.progress import RunProgress, RunStatus, SampleCounter, finished_if_whole, status_of
 from leadline.results.run import Run
 from leadline.results.table import format_grid_point

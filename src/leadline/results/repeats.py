@@ -9,8 +9,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from leadline.core.answers import Completion
 from leadline.core.format import format_count
-from leadline.core.records import Completion, Record
+from leadline.core.records import Record
 from leadline.core.seeds import digest
 from leadline.stats.intervals import Estimate, mean_interval
 from leadline.store.manifest import MANIFEST

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from leadline.core.answers import Completion
 from leadline.core.drafts import EXTRA_ALLOWANCE
 from leadline.core.errors import NotMeasured, TruncatedPrompts
 from leadline.core.format import format_count, format_duration
-from leadline.core.records import Completion, Receipt, Record
+from leadline.core.records import Receipt, Record
 from leadline.results.server_advice import STATE_HITS, cache_advice
 
 FEW_HITS = 0.1

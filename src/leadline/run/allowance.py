@@ -15,12 +15,13 @@ from pathlib import Path
 
 import msgspec
 
+from leadline.core.answers import Completion
 from leadline.core.drafts import EXTRA_ALLOWANCE
 from leadline.core.errors import StoreError
 from leadline.core.files import read_inside
 from leadline.core.format import format_length
 from leadline.core.lengths import AUTO
-from leadline.core.records import Completion, Record
+from leadline.core.records import Record
 from leadline.core.types import Cell
 from leadline.run.events import Answered, Event, Listener, Note, without_started
 from leadline.store.files import replace_file

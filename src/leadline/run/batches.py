@@ -16,11 +16,12 @@ from typing import TypeVar
 
 import msgspec
 
+from leadline.core.answers import Answer, Failure, FailureKind, Outcome, Sent
 from leadline.core.backoff import Backoff
 from leadline.core.batches import BatchReply, BatchState, batches_of
 from leadline.core.errors import Interrupted, RunStopped
 from leadline.core.format import format_count
-from leadline.core.records import Answer, Failure, FailureKind, Outcome, Record, Sent
+from leadline.core.records import Record
 from leadline.core.types import Document, Probe
 from leadline.run.documents import planned_documents, with_drafts
 from leadline.run.engine import begin, compare_with_plan, started

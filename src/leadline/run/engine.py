@@ -13,9 +13,10 @@ from collections import deque
 from collections.abc import Sequence, Set
 from functools import partial
 
+from leadline.core.answers import Completion, Failure
 from leadline.core.contracts import HasPrefixCache, Remote
 from leadline.core.errors import Interrupted, RunStopped, ServerError
-from leadline.core.records import Completion, Failure, Record
+from leadline.core.records import Record
 from leadline.core.types import Cell, Document
 from leadline.core.workers import start_workers, within_file_limit
 from leadline.run.counts import keep_counts

@@ -22,6 +22,7 @@ import msgspec
 import numpy as np
 
 from leadline.core import registry
+from leadline.core.answers import Failure
 from leadline.core.batches import Batches, batches_of
 from leadline.core.contracts import (
     CountsPrompts,
@@ -40,7 +41,6 @@ from leadline.core.errors import LengthError, SourceError, StoreError, UsageErro
 from leadline.core.format import format_count, format_length, format_list
 from leadline.core.lengths import AUTO, MAX_LENGTH
 from leadline.core.money import Tariff, check_budget
-from leadline.core.records import Failure
 from leadline.core.secrets import HIDDEN, holds_secret
 from leadline.core.spec import Limits, Spec
 from leadline.core.types import Cell, Continuation, Document, Reading

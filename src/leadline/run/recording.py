@@ -14,23 +14,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from leadline.core import registry
+from leadline.core.answers import Answer, Completion, Failure, Measurement, Outcome, Sent
 from leadline.core.contracts import Scorer
 from leadline.core.errors import LeadlineError, UnreadableRecord, UsageError
-from leadline.core.records import (
-    SLACK_TOKENS,
-    Answer,
-    Completion,
-    Failure,
-    FailureClass,
-    Measurement,
-    Needs,
-    Outcome,
-    PlantedRecord,
-    Receipt,
-    Record,
-    Score,
-    Sent,
-)
+from leadline.core.records import SLACK_TOKENS, FailureClass, Needs, PlantedRecord, Receipt, Record, Score
 from leadline.core.secrets import redact, redact_used
 from leadline.core.seeds import digest
 from leadline.core.spec import TaskSpec

@@ -17,10 +17,10 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from leadline.core.activity import waiting_for
+from leadline.core.answers import Answer, Failure, Outcome, Sent
 from leadline.core.backoff import Attempts, Backoff, RetryWait
 from leadline.core.contracts import Model, logprob_model
 from leadline.core.errors import LeadlineError, ServerAway, UsageError
-from leadline.core.records import Answer, Failure, Outcome, Sent
 from leadline.core.seeds import digest_prompt
 from leadline.core.spec import Limits
 from leadline.core.types import Document, LogprobRequest, Probe, TokenNLL

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from leadline.core.records import Failure, FailureKind, Outcome
+from leadline.core.answers import Failure, FailureKind, Outcome
 
 RESUME = "run the same command again to continue: only what is missing is asked"
 

@@ -28,7 +28,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from leadline.core.records import WINDOW_FULL, Completion, Failure, FailureClass, Receipt, Score
+from leadline.core.answers import WINDOW_FULL, Completion, Failure
+from leadline.core.records import FailureClass, Receipt, Score
 from leadline.core.types import Question
 from leadline.scorers.answer_forms import (
     Words,

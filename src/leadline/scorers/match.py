@@ -20,7 +20,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from leadline.core.records import Completion, Score
+from leadline.core.answers import Completion
+from leadline.core.records import Score
 from leadline.core.types import Question
 from leadline.scorers.answer_forms import Words, form_of, other_values, values_of_form, words
 from leadline.scorers.normalise import VERSION, bare, clean, post_process

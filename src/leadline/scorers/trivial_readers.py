@@ -17,8 +17,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from leadline.core import registry
+from leadline.core.answers import Completion
 from leadline.core.contracts import Task
-from leadline.core.records import Completion
 from leadline.core.types import Cell, Document, Question
 from leadline.scorers.answer_forms import form_of
 from leadline.text.chat import completion_frame

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
-from leadline.core.records import Measurement, Record
+from leadline.core.answers import Measurement
+from leadline.core.records import Record
 from leadline.stats.intervals import CONFIDENCE, Estimate, Interval, mean_interval, t_quantile
 
 FEW_RARE = 20

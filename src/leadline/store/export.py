@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from leadline.core.answers import Completion, Failure
 from leadline.core.errors import MissingExtra, StoreError, UsageError
-from leadline.core.records import Completion, Failure, Record
+from leadline.core.records import Record
 
 ExportRow = dict[str, Any]
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from leadline.core import registry
+from leadline.core.answers import Failure
 from leadline.core.errors import UnknownName, UntrustedFile, UsageError
-from leadline.core.records import Failure
 from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.types import Cell, Question
 from leadline.features.compaction.compactors import (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from leadline.core.records import Failure
+from leadline.core.answers import Failure
 from leadline.features.dashboard import pages
 from support.chromium import PATIENCE_MS
 from support.growing_runs import begun_run, of_now, writing

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from leadline.core import registry
+from leadline.core.answers import Completion
 from leadline.core.errors import LeadlineError, SourceError, UsageError
 from leadline.core.lengths import parse_lengths
-from leadline.core.records import Completion
 from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.types import Cell, Question
 from leadline.features.embed.items import generated_item, read_items

@@ -10,7 +10,7 @@ import pytest
 ray = pytest.importorskip("ray")
 
 import leadline  # noqa: E402
-from leadline.core.records import Completion  # noqa: E402
+from leadline.core.answers import Completion  # noqa: E402
 from leadline.core.spec import make_spec  # noqa: E402
 from support.fake_engines import PYTHONPATH, model_folder  # noqa: E402
 from support.served_process import is_alive  # noqa: E402

@@ -17,8 +17,8 @@ import pytest
 
 import leadline
 from leadline.cli.main import run_command
+from leadline.core.answers import Completion, Failure, Measurement
 from leadline.core.errors import LeadlineError, MissingExtra, RunStopped, SourceError, UsageError
-from leadline.core.records import Completion, Failure, Measurement
 from leadline.core.registry import ModelName, provider
 from leadline.core.spec import make_spec
 from leadline.core.types import Continuation, TokenNLL

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from leadline.core import registry
+from leadline.core.answers import Completion
 from leadline.core.errors import LengthError
-from leadline.core.records import Completion
 from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.types import Cell, Document
 from leadline.features.frontier.aggregate import MESSAGES, TOPIC_OF

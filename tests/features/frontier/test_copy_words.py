@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leadline.core.records import Completion
+from leadline.core.answers import Completion
 from leadline.core.types import Cell, Document
 from leadline.features.frontier.copies import COPY_EDIT, COPY_EXACT, COPY_PLACE
 from leadline.features.frontier.copy_words import WORDS, CopyWords

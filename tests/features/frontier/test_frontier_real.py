@@ -11,7 +11,8 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("xllamacpp")
 
-from leadline.core.records import Completion, Record
+from leadline.core.answers import Completion
+from leadline.core.records import Record
 from leadline.core.spec import make_spec
 from leadline.models.hf.smollm2 import fetch_gguf
 from leadline.run.measure import measure

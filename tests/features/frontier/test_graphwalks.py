@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from leadline.core import registry
+from leadline.core.answers import Completion
 from leadline.core.errors import SourceError, UsageError
-from leadline.core.records import Completion, Receipt
+from leadline.core.records import Receipt
 from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.types import Cell, Document, Probe
 from leadline.run.measure import measure

@@ -10,8 +10,8 @@ import pytest
 
 from leadline.cli.main import run_command as run_command
 from leadline.core import registry
+from leadline.core.answers import Completion
 from leadline.core.errors import SourceError
-from leadline.core.records import Completion
 from leadline.core.spec import TaskSpec
 from leadline.core.types import Cell, Document, Probe
 from leadline.features.frontier.mrcr import KINDS, ORDINALS, Mrcr, item_bank, request

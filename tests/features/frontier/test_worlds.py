@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from leadline.core import registry
-from leadline.core.records import Completion
+from leadline.core.answers import Completion
 from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.types import Cell, Document
 from leadline.features.frontier.worlds import ASKED, NUMBERS, PLACES, THINGS, make_story

@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 import leadline
+from leadline.core.answers import Completion
 from leadline.core.money import Rates, Tariff
-from leadline.core.records import Completion, Record
+from leadline.core.records import Record
 from leadline.core.spec import make_spec
 from leadline.run.money import money
 from leadline.run.plan import prepare

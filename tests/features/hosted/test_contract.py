@@ -12,9 +12,10 @@ import pytest
 
 import leadline
 from leadline.core import registry
+from leadline.core.answers import Completion, Failure
 from leadline.core.contracts import Model
 from leadline.core.errors import LeadlineError, ServerError, UsageError
-from leadline.core.records import Completion, Failure, Receipt, Score
+from leadline.core.records import Receipt, Score
 from leadline.core.spec import make_spec
 from leadline.core.types import Question
 from leadline.models.messages.model import MessagesModel

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import leadline
-from leadline.core.records import Completion
+from leadline.core.answers import Completion
 from leadline.core.spec import make_spec
 from leadline.text.tokenizers import ApproximateTokenizer, open_tokenizer
 from support.hosted_fakes import KEY, AnthropicFake, HostedFake

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import leadline
+from leadline.core.answers import Failure
 from leadline.core.errors import Interrupted, RunStopped, UsageError
-from leadline.core.records import Failure
 from leadline.core.spec import Spec, make_spec
 from leadline.models.batch_limits import BATCH_LIMITS
 from leadline.run import batches

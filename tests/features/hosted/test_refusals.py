@@ -9,9 +9,10 @@ import pytest
 
 import leadline
 from leadline.core import registry
+from leadline.core.answers import Completion, Failure
 from leadline.core.contracts import Model
 from leadline.core.errors import UsageError
-from leadline.core.records import Completion, Failure, Record
+from leadline.core.records import Record
 from leadline.core.spec import make_spec
 from leadline.features.hosted.anthropic import AnthropicAdapter, version_of
 from leadline.features.hosted.gemini import GeminiAdapter

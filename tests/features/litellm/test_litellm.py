@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from leadline.core.answers import Completion, Failure
 from leadline.core.errors import MissingExtra, UsageError
-from leadline.core.records import Completion, Failure
 from leadline.core.spec import Spec, make_spec
 from leadline.features.litellm.model import failure_of
 from leadline.features.litellm.provider import LiteLLM

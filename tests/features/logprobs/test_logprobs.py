@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from leadline.core.answers import Measurement
 from leadline.core.errors import LengthError, UsageError
 from leadline.core.lengths import parse_depths
-from leadline.core.records import Measurement, Record
+from leadline.core.records import Record
 from leadline.core.spec import make_spec
 from leadline.features.logprobs.metrics import (
     gain_numbers,

@@ -13,7 +13,8 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from leadline.core.records import Measurement, Record, Score
+from leadline.core.answers import Measurement
+from leadline.core.records import Record, Score
 from leadline.core.types import Question
 from leadline.features.logprobs.charts import distance_curves, logprob_curves
 from leadline.report.charts.render import PageFigure, render

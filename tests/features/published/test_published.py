@@ -15,9 +15,10 @@ import pytest
 
 from leadline.cli.main import run_command
 from leadline.core import registry
+from leadline.core.answers import Completion, Failure
 from leadline.core.drafts import Filler
 from leadline.core.errors import LeadlineError, SourceError, UnknownName
-from leadline.core.records import Completion, Failure, Record
+from leadline.core.records import Record
 from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.types import Cell, Document
 from leadline.features.published.benchmark_files import INFINITEBENCH, LONGBENCH, BenchmarkSample

@@ -17,8 +17,8 @@ from leadline.core.types import Question
 
 pytest.importorskip("jieba")
 
+from leadline.core.answers import Completion
 from leadline.core.errors import SourceError, UnknownName
-from leadline.core.records import Completion
 from leadline.features.published import chinese
 from leadline.features.published import longbench_scorers as longbench
 from leadline.features.published.benchmark_files import INFINITEBENCH, LONGBENCH, open_longbench

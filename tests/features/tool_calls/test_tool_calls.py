@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from leadline.core import registry
+from leadline.core.answers import Completion
 from leadline.core.errors import TokenizerError
-from leadline.core.records import Completion
 from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.types import Cell, Document, Question
 from leadline.features.tool_calls.report import call_steps, tool_calls_section

@@ -17,8 +17,8 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from leadline.core.answers import Completion, Failure
 from leadline.core.contracts import Model, NextTokenModel, TimedModel
-from leadline.core.records import Completion, Failure
 from leadline.core.seeds import seed_of
 from leadline.core.types import Cell, Document, NextToken, Probe
 from leadline.run.documents import planned_documents

@@ -9,9 +9,10 @@ from typing import Any
 
 import msgspec
 
+from leadline.core.answers import Completion, Failure
 from leadline.core.errors import SourceError, UsageError
 from leadline.core.format import sanitise
-from leadline.core.records import Completion, Failure, Record
+from leadline.core.records import Record
 from leadline.core.spec import make_spec
 from leadline.core.types import Document, Probe
 from leadline.features.certify.rounds import Certification

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from leadline.console.serving import blaming
 from leadline.core import registry
+from leadline.core.answers import Failure
 from leadline.core.contracts import MarginModel
 from leadline.core.errors import NotMeasured, UsageError
-from leadline.core.records import Failure
 from leadline.core.spec import Spec, make_spec
 from leadline.core.types import Cell
 from leadline.features.certify.decide import (

@@ -26,10 +26,10 @@ from functools import lru_cache
 from itertools import pairwise
 
 from leadline.core import registry
+from leadline.core.answers import Completion
 from leadline.core.contracts import Model, Tokenizer
 from leadline.core.drafts import Draft, DraftQuestion
 from leadline.core.errors import LeadlineError, UnknownName, UsageError
-from leadline.core.records import Completion
 from leadline.core.types import Cell
 from leadline.text.fitting import Fitter
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from leadline.core.answers import Completion, Failure
 from leadline.core.format import (
     format_depth,
     format_length,
@@ -15,7 +16,7 @@ from leadline.core.format import (
     format_tokens,
     sanitise,
 )
-from leadline.core.records import Completion, Failure, Record
+from leadline.core.records import Record
 from leadline.features.compaction.false_memories import false_memory
 from leadline.report.sections import ReportSection, SectionFigure, SectionPart, SectionText
 from leadline.report.text_table import TextTable

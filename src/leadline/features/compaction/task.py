@@ -15,10 +15,10 @@ from typing import ClassVar
 import msgspec
 from pydantic import Field, model_validator
 
+from leadline.core.answers import Failure
 from leadline.core.contracts import DocumentFitter, Source
 from leadline.core.drafts import Draft, DraftQuestion, Fact
 from leadline.core.errors import UsageError
-from leadline.core.records import Failure
 from leadline.core.seeds import Split, rng
 from leadline.core.types import Cell, Document, Reading
 from leadline.features.compaction.compactors import NONE, Compacted, CompactionFailed, Compactor, check_compactor

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import msgspec
 
+from leadline.core.answers import Failure
 from leadline.core.contracts import Model
 from leadline.core.errors import LeadlineError, ServerAway, UnknownName
 from leadline.core.format import format_count, format_duration, format_length
-from leadline.core.records import Failure
 from leadline.core.secrets import redact
 from leadline.features.doctor import counting, generating, reading, serving, templates
 from leadline.features.doctor.examiner import CannotCheck, Examiner

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from leadline.core.answers import Failure
 from leadline.core.format import format_list
-from leadline.core.records import Failure
 from leadline.core.types import NextToken
 from leadline.features.doctor.examiner import LARGE_DIFFERENCE, CannotCheck, CheckReply, Examiner
 from leadline.features.doctor.findings import Finding, Ok, Skipped

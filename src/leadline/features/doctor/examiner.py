@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
+from leadline.core.answers import Completion, Failure
 from leadline.core.contracts import Model
 from leadline.core.drafts import Draft, DraftQuestion
-from leadline.core.records import Completion, Failure
 from leadline.core.spec import Limits
 from leadline.core.types import Cell, Document, Probe
 from leadline.core.workers import call_at_once

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from leadline.core.answers import Failure
 from leadline.core.contracts import LogprobModel
-from leadline.core.records import Failure
 from leadline.core.types import TokenNLL
 from leadline.features.doctor.examiner import (
     THOUGHT,

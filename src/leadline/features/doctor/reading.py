@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from leadline.core.answers import Failure
 from leadline.core.errors import LengthError
 from leadline.core.format import format_list
-from leadline.core.records import Failure, Receipt
+from leadline.core.records import Receipt
 from leadline.features.doctor.counting import CountPattern, pattern
 from leadline.features.doctor.examiner import CannotCheck, CheckReply, Examiner, logprob_difference
 from leadline.features.doctor.findings import Finding, Ok, Skipped

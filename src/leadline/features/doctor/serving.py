@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from functools import partial
 from os.path import commonprefix
 
+from leadline.core.answers import Failure
 from leadline.core.errors import ServerAway
-from leadline.core.records import Failure
 from leadline.features.doctor.counting import rewritten_texts
 from leadline.features.doctor.examiner import CheckReply, Examiner
 from leadline.features.doctor.findings import Finding, Ok, Skipped

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from leadline.core.answers import Answer, Completion, Failure, Sent
 from leadline.core.contracts import ModelCard, PrefixCache
 from leadline.core.errors import UsageError
-from leadline.core.records import Answer, Completion, Failure, Sent
 from leadline.core.seeds import digest, digest_prompt
 from leadline.core.types import Continuation, Document, Probe, TokenNLL
 from leadline.features.engines.options import EngineOptions

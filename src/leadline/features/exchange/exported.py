@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
+from leadline.core.answers import Completion
 from leadline.core.errors import SourceError, UsageError
 from leadline.core.files import read_inside
 from leadline.core.format import format_length
-from leadline.core.records import Completion, Record
+from leadline.core.records import Record
 from leadline.results.run import Run, format_interval_kind
 from leadline.results.table import Tally
 from leadline.store.runs import PROMPTS, slug

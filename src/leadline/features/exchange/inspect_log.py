@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from leadline.core.answers import Completion
 from leadline.core.errors import MissingExtra, StoreError
-from leadline.core.records import Completion, Record
+from leadline.core.records import Record
 from leadline.features.exchange.exported import ExportedScore, answered, created, exported_scores, kept_prompt
 from leadline.results.run import Run
 

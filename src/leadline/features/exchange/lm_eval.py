@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from leadline.core.records import Completion, Record
+from leadline.core.answers import Completion
+from leadline.core.records import Record
 from leadline.features.exchange.exported import ExportedScore, ModelId, answered, created, exported_scores, kept_prompt
 from leadline.results.run import Run
 from leadline.store.runs import slug

@@ -11,9 +11,10 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from leadline.core.answers import Answer, Completion
 from leadline.core.errors import UsageError
 from leadline.core.lengths import AUTO
-from leadline.core.records import Answer, Completion, Record
+from leadline.core.records import Record
 from leadline.core.types import Document, Probe
 from leadline.results.sentences import format_step
 from leadline.run.documents import cells_of, planned_documents, with_drafts

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from leadline.core.answers import Completion, Failure, Outcome
 from leadline.core.format import format_length
-from leadline.core.records import Completion, Failure, Outcome
 from leadline.core.types import Document, Probe, Question
 from leadline.models.openai.replies import without_echo
 from leadline.run.recording import Grade, Recorder, receipt_for

@@ -7,8 +7,8 @@ from typing import Any
 from inspect_ai.dataset import Sample
 from inspect_ai.model import ChatMessageAssistant, ChatMessageUser, ContentReasoning
 
+from leadline.core.answers import Answer, Failure, Outcome, Sent
 from leadline.core.errors import UsageError
-from leadline.core.records import Answer, Failure, Outcome, Sent
 from leadline.features.harness_tasks.feeding import NextSample, iterate_texts
 from leadline.features.harness_tasks.grading import Fields, completion, sample_fields
 

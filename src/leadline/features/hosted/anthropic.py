@@ -15,9 +15,9 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
+from leadline.core.answers import Completion, Failure
 from leadline.core.batches import Batches, QuestionWriter
 from leadline.core.errors import UsageError
-from leadline.core.records import Completion, Failure
 from leadline.features.hosted.anthropic_batches import AnthropicBatches
 from leadline.models.batch_http import BatchClient
 from leadline.models.messages.adapter import (

@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from leadline.core.answers import Completion, Failure, Sent
 from leadline.core.batches import (
     UNDECIDED,
     BatchLimits,
@@ -26,7 +27,6 @@ from leadline.core.batches import (
     QuestionWriter,
     Undecided,
 )
-from leadline.core.records import Completion, Failure, Sent
 from leadline.core.types import Document, Probe, Question
 from leadline.models.batch_http import (
     MOST_RESULT_BYTES,

@@ -16,9 +16,9 @@ from typing import ClassVar
 import msgspec
 from pydantic import Field
 
+from leadline.core.answers import Completion, Failure
 from leadline.core.batches import Batches, QuestionWriter
 from leadline.core.errors import UsageError
-from leadline.core.records import Completion, Failure
 from leadline.features.hosted.gemini_batches import GeminiBatches
 from leadline.models.batch_http import BatchClient
 from leadline.models.messages.adapter import (

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from leadline.core.answers import Completion, Failure, Sent
 from leadline.core.batches import (
     BatchLimits,
     BatchReply,
@@ -22,7 +23,6 @@ from leadline.core.batches import (
     QuestionWriter,
     Undecided,
 )
-from leadline.core.records import Completion, Failure, Sent
 from leadline.core.types import Document, Probe, Question
 from leadline.models.batch_http import SKEW_SECONDS, BatchClient, Page, text_in, time_of
 from leadline.models.batch_limits import BATCH_LIMITS

@@ -21,10 +21,10 @@ import msgspec
 import numpy as np
 
 from leadline.core import registry
+from leadline.core.answers import Completion, Failure, Outcome
 from leadline.core.contracts import Model, Remote
 from leadline.core.drafts import Draft, DraftQuestion
 from leadline.core.errors import Interrupted, JudgeRefused, RunStopped, TokenizerError, UsageError
-from leadline.core.records import Completion, Failure, Outcome
 from leadline.core.secrets import holds_secret, redact, redact_used
 from leadline.core.seeds import digest
 from leadline.core.spec import Limits, Spec, TaskSpec

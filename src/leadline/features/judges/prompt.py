@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from leadline.core.records import Completion, Record
+from leadline.core.answers import Completion
+from leadline.core.records import Record
 from leadline.core.seeds import digest
 from leadline.core.types import Match
 from leadline.features.judges.rubric import AskedItem, ItemAnswer, Rubric, score

@@ -15,8 +15,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from leadline.core.answers import Completion
 from leadline.core.errors import UsageError
-from leadline.core.records import Completion, Record
+from leadline.core.records import Record
 from leadline.core.seeds import digest_text
 from leadline.core.types import Cell
 from leadline.features.judges.agreement import Agreement, agreement

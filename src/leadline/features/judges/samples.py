@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from leadline.core.answers import Completion
 from leadline.core.drafts import Draft, DraftQuestion
 from leadline.core.errors import UsageError
-from leadline.core.records import Completion, Record
+from leadline.core.records import Record
 from leadline.core.seeds import digest_text, rng
 from leadline.core.types import Cell
 from leadline.features.judges.admission import KNOWN_CASES

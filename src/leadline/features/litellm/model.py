@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
+from leadline.core.answers import Answer, Completion, Failure, FailureKind, Sent
 from leadline.core.contracts import BatchUnit, ModelCard, Tokenizer
-from leadline.core.records import Answer, Completion, Failure, FailureKind, Sent
 from leadline.core.seeds import digest, digest_prompt
 from leadline.core.types import Document, Frame, Probe, Tool
 from leadline.models.messages.model import MESSAGE_TURNS

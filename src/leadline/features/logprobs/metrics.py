@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from leadline.core.answers import Measurement
 from leadline.core.errors import LengthError, SourceError
-from leadline.core.records import Measurement
 from leadline.store.runs import read_records
 
 if TYPE_CHECKING:

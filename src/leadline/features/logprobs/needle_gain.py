@@ -16,9 +16,10 @@ import msgspec
 import numpy as np
 from pydantic import Field
 
+from leadline.core.answers import Measurement
 from leadline.core.contracts import DocumentFitter, LogprobTask, TextOrigin, Tokenizer
 from leadline.core.errors import TokenizerError
-from leadline.core.records import UNIT, Measurement
+from leadline.core.records import UNIT
 from leadline.core.types import Cell, Continuation, Document, LogprobRequest, Passage, Probe, TokenNLL, ValueKind
 from leadline.features.logprobs.metrics import needle_numbers
 from leadline.tasks.niah import Needle

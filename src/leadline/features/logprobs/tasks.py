@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
+from leadline.core.answers import Measurement
 from leadline.core.contracts import DocumentFitter, LogprobTask, TextOrigin
-from leadline.core.records import UNIT, Measurement
+from leadline.core.records import UNIT
 from leadline.core.seeds import rng
 from leadline.core.types import (
     Cell,

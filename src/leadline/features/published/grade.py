@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from leadline.core import registry
+from leadline.core.answers import Completion
 from leadline.core.errors import UnknownName
-from leadline.core.records import Completion, Score
+from leadline.core.records import Score
 from leadline.core.types import Match, Question
 from leadline.features.published import infinitebench_scorers as infinitebench
 from leadline.features.published import longbench_scorers as longbench

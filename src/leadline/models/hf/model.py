@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from leadline.core.answers import Answer, Completion, Failure, Sent
 from leadline.core.contracts import ModelCard
 from leadline.core.errors import RunStopped, SourceError
-from leadline.core.records import Answer, Completion, Failure, Sent
 from leadline.core.seeds import digest_prompt
 from leadline.core.types import AnswerTime, Continuation, Document, Frame, NextToken, Probe, TokenNLL
 from leadline.models.architecture import architecture_constants

@@ -13,8 +13,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
+from leadline.core.answers import Completion, Failure
 from leadline.core.batches import Batches, QuestionWriter
-from leadline.core.records import Completion, Failure
 from leadline.models.messages.prompt import Prompt
 from leadline.models.openai.http import HttpClient, HttpReply
 from leadline.models.openai.replies import (

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import msgspec
 
-from leadline.core.records import Completion, Failure
+from leadline.core.answers import Completion, Failure
 from leadline.core.types import Document, Probe
 from leadline.models.messages.adapter import Adapter, Body, ProvidesCacheObjects, ProvidesPriming
 from leadline.models.messages.prompt import Prompt

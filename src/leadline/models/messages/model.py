@@ -14,10 +14,10 @@ from typing import Any
 
 import msgspec
 
+from leadline.core.answers import Answer, Completion, Failure, Sent
 from leadline.core.batches import Batches, BatchReply, no_batches
 from leadline.core.contracts import BatchUnit, ModelCard, PrefixCache, Tokenizer
 from leadline.core.errors import ServerAway, ServerError
-from leadline.core.records import Answer, Completion, Failure, Sent
 from leadline.core.seeds import digest, digest_prompt
 from leadline.core.turns import PLAIN_TURNS, Turns
 from leadline.core.types import Document, Frame, Probe, Question, Tool

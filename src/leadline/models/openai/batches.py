@@ -20,6 +20,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from leadline.core.answers import Completion, Failure, Sent
 from leadline.core.batches import (
     BatchLimits,
     BatchReply,
@@ -28,7 +29,6 @@ from leadline.core.batches import (
     QuestionWriter,
     Undecided,
 )
-from leadline.core.records import Completion, Failure, Sent
 from leadline.core.types import Document, Probe, Question
 from leadline.models.batch_http import (
     MOST_RESULT_BYTES,

@@ -20,10 +20,10 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from leadline.core.activity import waiting_for
+from leadline.core.answers import Failure
 from leadline.core.backoff import Attempts, Backoff
 from leadline.core.contracts import PrefixCache
 from leadline.core.errors import ServerAway, ServerError, UnknownName
-from leadline.core.records import Failure
 from leadline.models.architecture import read_constants
 from leadline.models.openai.http import HttpClient, HttpReply, RequestFailed
 from leadline.models.openai.replies import decode_json, error_in, excerpt, format_error, parse_refusal, request_failure

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from leadline.core.records import Failure
+from leadline.core.answers import Failure
 
 LENGTH = "length"
 _AT_THE_ALLOWANCE = frozenset("max_tokens max_output_tokens max_new_tokens max_length model_length token_limit".split())

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from leadline.core.answers import Completion, Failure
 from leadline.core.backoff import Attempts, Backoff
 from leadline.core.contracts import Tokenizer
-from leadline.core.records import Completion, Failure
 from leadline.core.types import AnswerTime, NextToken
 from leadline.models.openai.candidates import first_token
 from leadline.models.openai.discovery import ATTEMPTS, ServerKind

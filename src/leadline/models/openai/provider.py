@@ -22,12 +22,12 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import msgspec
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
+from leadline.core.answers import Answer, Completion, Failure, Sent
 from leadline.core.batches import BatchReply
 from leadline.core.contracts import BatchUnit, Model, ModelCard, ModelProvider, PrefixCache, Tokenizer
 from leadline.core.errors import ServerError, TokenizerError, UsageError
 from leadline.core.files import expand_path
 from leadline.core.lengths import parse_length
-from leadline.core.records import Answer, Completion, Failure, Sent
 from leadline.core.secrets import is_key, is_random, remember, secret_in
 from leadline.core.seeds import digest
 from leadline.core.types import AnswerTime, Continuation, Document, Frame, NextToken, Probe, Question, TokenNLL, Tool

@@ -27,7 +27,7 @@ from typing import Any
 
 import msgspec
 
-from leadline.core.records import Completion, Failure
+from leadline.core.answers import Completion, Failure
 from leadline.models.openai.candidates import margin_of
 from leadline.models.openai.finish import LENGTH, ended_by_provider, finish_of, is_tool_finish
 from leadline.models.openai.http import MESSAGE_CHARACTERS, HttpReply, RequestFailed

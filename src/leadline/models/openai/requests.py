@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from leadline.core.answers import Failure, Sent
 from leadline.core.errors import UsageError
-from leadline.core.records import Failure, Sent
 from leadline.core.seeds import digest, digest_prompt
 from leadline.core.turns import Turn
 from leadline.core.types import Document, Frame, Probe

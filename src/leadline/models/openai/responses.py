@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 
+from leadline.core.answers import WINDOW_FULL, Completion, Failure
 from leadline.core.batches import Batches, QuestionWriter
 from leadline.core.errors import UsageError
-from leadline.core.records import WINDOW_FULL, Completion, Failure
 from leadline.models.batch_http import BatchClient
 from leadline.models.messages.adapter import (
     Body,

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from leadline.core.records import Failure
+from leadline.core.answers import Failure
 from leadline.core.workers import call_at_once
 from leadline.models.openai.discovery import ServerInfo
 from leadline.models.openai.http import HttpClient, RequestFailed

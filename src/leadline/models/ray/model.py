@@ -16,9 +16,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from leadline import __version__
+from leadline.core.answers import Answer, Failure, Sent
 from leadline.core.contracts import BatchUnit, Forecasting, LogprobModel, Model, ModelCard, Tokenizer
 from leadline.core.errors import LeadlineError, RunStopped
-from leadline.core.records import Answer, Failure, Sent
 from leadline.core.registry import ModelName, provider
 from leadline.core.types import Continuation, Document, Frame, Probe, TokenNLL
 from leadline.models.ray.cluster import WHERE, Reservation, SlotLayout

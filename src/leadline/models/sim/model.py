@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import msgspec
 from pydantic import Field
 
+from leadline.core.answers import Answer, Completion, Failure
 from leadline.core.contracts import BatchUnit, ModelCard, ModelProvider, Tokenizer
 from leadline.core.errors import UnknownName
 from leadline.core.format import format_list
-from leadline.core.records import Answer, Completion, Failure
 from leadline.core.seeds import digest, rng
 from leadline.core.types import Continuation, Document, Frame, Probe, TokenNLL
 from leadline.models.function import sent_text

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from leadline.core.answers import Failure, FailureKind
 from leadline.core.contracts import Tokenizer
 from leadline.core.drafts import EXTRA_ALLOWANCE, Composer, Draft, DraftQuestion, Filler, PieceBank
 from leadline.core.errors import LengthError, TokenizerError, UsageError
 from leadline.core.format import format_list
-from leadline.core.records import Failure, FailureKind
 from leadline.core.seeds import digest
 from leadline.core.turns import ENDS, PLAIN_TURNS, Turns, stripped
 from leadline.core.types import Document, Frame, Match, Probe, Tool
