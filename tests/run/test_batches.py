@@ -193,6 +193,10 @@ def one_expires(line: dict[str, Any], times: int) -> Fate:
     return "expired" if times == 1 and line["custom_id"].endswith("-1") else "ok"
 
 
+@pytest.mark.quick_cases(
+    place=("when it is in the folder", "when the batch is created and its id is not known", "while the batches run",
+           "after the second record", "when the questions that expired are submitted again"),
+)  # fmt: skip
 @pytest.mark.parametrize("place", PLACES)
 def test_a_run_that_ends_anywhere_is_continued_with_nothing_lost_and_nothing_asked_twice(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
