@@ -51,12 +51,12 @@ def test_a_fact_more_than_half_a_row_away_is_counted_where_it_is() -> None:
     [fact] = records[2].facts
     near, far = msgspec.structs.replace(fact, depth=0.7), msgspec.structs.replace(fact, depth=0.8)
     records[2] = msgspec.structs.replace(records[2], facts=(near,))
-    assert tabulate(records, plan).moved == 0
+    assert tabulate(records, plan).regridded == 0
     wrong = planted_record(Cell("niah", 1024, 0.5, 0), 0.0)
     records[2] = msgspec.structs.replace(wrong, facts=(far,))
     table = tabulate(records, plan)
     deepest, middle = table.cells[GridPoint("niah", 1024, 1.0)], table.cells[GridPoint("niah", 1024, 0.5)]
-    assert table.moved == 1
+    assert table.regridded == 1
     assert (deepest.planned, deepest.done) == (3, 3)
     assert deepest.mean == pytest.approx(2 / 3)
     assert (middle.planned, middle.done, middle.missing, middle.mean) == (1, 1, 0, 1.0)

@@ -60,12 +60,12 @@ def choose_repeats(records: Iterable[Record], share: float | None = None) -> lis
         if not (record.failed or record.wants_logprobs):
             documents.setdefault(record.document, []).append(record)
     strata: dict[tuple[str, int], list[list[Record]]] = {}
-    for asked in sorted(documents.values(), key=lambda asked: digest(asked[0].document)):
-        strata.setdefault((asked[0].cell.task, asked[0].cell.length), []).append(asked)
+    for members in sorted(documents.values(), key=lambda together: digest(together[0].document)):
+        strata.setdefault((members[0].cell.task, members[0].cell.length), []).append(members)
     turns = sorted(
         (turn, stratum, number)
-        for number, (stratum, found) in enumerate(sorted(strata.items()))
-        for turn in range(len(found))
+        for number, (stratum, members) in enumerate(sorted(strata.items()))
+        for turn in range(len(members))
     )
     keys = [record.cell.key for turn, stratum, _ in turns for record in strata[stratum][turn]]
     return keys[: wanted_repeats(len(keys), share)]

@@ -105,16 +105,16 @@ class Table:
         failures: Failures = "excluded",
         *,
         stopped: bool = False,
-        moved: Mapping[Cell, float] | None = None,
+        regridded: Mapping[Cell, float] | None = None,
         beside: Mapping[str, Mapping[Cell, float]] | None = None,
     ) -> None:
-        """`moved` has the cells that are counted at another depth, `beside` for each scorer that graded every answer
-        those whose score by it is not that of the headline."""
-        self.moved = len(moved or {})
+        """`regridded` has the cells that are counted at another depth, `beside` for each scorer that graded every
+        answer those whose score by it is not that of the headline."""
+        self.regridded = len(regridded or {})
         """Samples at another depth of the grid than was asked for."""
         self.requested = samples
         """The samples at the depths that were asked for, by which two runs are paired."""
-        self.samples = replace(samples, depth=_changed(samples, samples.depth, moved)) if moved else samples
+        self.samples = replace(samples, depth=_changed(samples, samples.depth, regridded)) if regridded else samples
         self.failures = failures
         """How samples without an answer are counted."""
         self.wrong = wrong
@@ -260,7 +260,7 @@ def tabulate(
     wrong: dict[tuple[str, int], Counter[WrongAnswer]] = {}
     samples_at: dict[GridPoint, int] = dict(planned)
     rows: dict[str, list[float]] = {}
-    moved: dict[Cell, float] = {}
+    regridded: dict[Cell, float] = {}
     beside: dict[str, dict[Cell, float]] = {scorer: {} for scorer in BESIDE_HEADLINE}
     for depth, task in sorted((point.depth, point.task) for point in planned if point.depth is not None):
         if depth not in rows.setdefault(task, []):
@@ -273,8 +273,8 @@ def tabulate(
         for record in records:
             cell, failed = record.cell, record.failed
             depth = _nearest_row(record, rows.get(cell.task, ()))
-            if depth != cell.depth and depth is not None and cell not in moved:
-                moved[cell] = depth
+            if depth != cell.depth and depth is not None and cell not in regridded:
+                regridded[cell] = depth
                 for at, change in ((cell.depth, -1), (depth, 1)):
                     point = GridPoint(cell.task, cell.length, at)
                     samples_at[point] = samples_at.get(point, 0) + change
@@ -291,7 +291,7 @@ def tabulate(
             wrong.setdefault((task, length), Counter())[WrongAnswer(failure_class, detail)] += count
     places = dict.fromkeys([*samples_at, *classes])
     samples_at = {p: max(samples_at.get(p, 0), sum(classes.get(p, {}).values())) for p in places}
-    return Table(samples, samples_at, classes, wrong, failures, stopped=stopped, moved=moved, beside=beside)
+    return Table(samples, samples_at, classes, wrong, failures, stopped=stopped, regridded=regridded, beside=beside)
 
 
 def _note_scores(beside: dict[str, dict[Cell, float]], record: Record) -> None:

@@ -365,9 +365,9 @@ def format_design_effect(run: Run) -> str:
 
 def format_moved(table: Table) -> list[str]:
     """That samples are counted at another depth than the one asked for; empty if none is."""
-    if not table.moved:
+    if not table.regridded:
         return []
-    samples = format_count(table.moved, "sample")
+    samples = format_count(table.regridded, "sample")
     return [f"{samples} counted at the depth nearest to the fact: no sentence ended nearer to the one asked for."]
 
 

@@ -94,7 +94,7 @@ def measure_spec(
         folder, plan = _placed(plan, suite, listen) if out is None else (Path(out), plan)
         check_disk_space(folder, plan.planned)
         plan = _with_findings(plan, folder, check, listen)
-        lengths = _affordable(plan, time, listen)
+        lengths = _lengths_in_time(plan, time, listen)
         ask = _ask_all if rule is None else partial(rule.ask, rule.look_for(plan, lengths))
         asking = execute_in_batches if spec.limits.batch else execute
         stopped_because = ask(plan, folder, partial(asking, keep_prompts=keep_prompts, stop=stop, time=time), listen)
@@ -103,7 +103,7 @@ def measure_spec(
     return Measured(load_run(folder), stopped_because, errors)
 
 
-def _affordable(plan: Plan, time: TimeLimit | None, listen: Listener) -> list[int]:
+def _lengths_in_time(plan: Plan, time: TimeLimit | None, listen: Listener) -> list[int]:
     """The lengths of the plan for which its time and its budget are enough, where it has such; says which are not."""
     kept = list(plan.spec.lengths)
     if time is not None:

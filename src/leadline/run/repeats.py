@@ -31,8 +31,8 @@ def repeats_wanted(spec: Spec, model: Model) -> bool:
 
 def repeats_cost(plan: Plan) -> Cost:
     """What asking again costs, about: nothing if the plan asks nothing again, as far as is known before the run."""
-    asked = [cost for title, cost in plan.costs.items() if plan.tasks[title].request == "answer"]
-    whole = sum(asked, Cost())
+    costs = [cost for title, cost in plan.costs.items() if plan.tasks[title].request == "answer"]
+    whole = sum(costs, Cost())
     if not whole.requests or not repeats_wanted(plan.spec, plan.model):
         return Cost()
     return whole.scaled(wanted_repeats(whole.requests, plan.spec.limits.repeats) / whole.requests)

@@ -285,7 +285,7 @@ def _caption(run: Run) -> str:
     sizes = sorted({t.planned for t in tallies}) or [0]
     samples = format_count(sizes[-1], "sample")
     planned = samples if len(sizes) == 1 else f"{sizes[0]} to {samples}"
-    counted = " asked" if run.rule else "" if run.table.moved else " planned"
+    counted = " asked" if run.rule else "" if run.table.regridded else " planned"
     parts = [f"Cells: accuracy in percent, {planned}{counted} per cell. Bars: {format_interval_kind(run)}."]
     if any(t.estimate is None for t in tallies):
         parts.append("Dashed: no data.")
