@@ -216,11 +216,21 @@ def test_the_receipt_and_the_finish_reason_are_kept() -> None:
     assert found == Completion("42", "length", prompt_tokens=36, completion_tokens=4, cached_tokens=33)
 
 
-@pytest.mark.parametrize("usage", [None, {}, {"prompt_tokens": None}, {"prompt_tokens": "36"}, "none"])
+@pytest.mark.parametrize(
+    "usage",
+    [None, {}, {"prompt_tokens": None}, {"prompt_tokens": "36"}, "none", {"prompt_tokens": 0, "completion_tokens": 0}],
+)
 def test_a_receipt_that_is_not_given_is_none(usage: Any) -> None:
     found = outcome(chat({"content": "42"}, usage=usage))
     assert isinstance(found, Completion)
     assert found.prompt_tokens is None
+
+
+def test_a_receipt_of_nothing_but_cached_tokens_is_kept() -> None:
+    usage = {"prompt_tokens": 0, "prompt_tokens_details": {"cached_tokens": 36}}
+    found = outcome(chat({"content": "42"}, usage=usage))
+    assert isinstance(found, Completion)
+    assert (found.prompt_tokens, found.cached_tokens) == (0, 36)
 
 
 def test_thinking_in_a_field_of_its_own_is_kept_apart() -> None:

@@ -22,6 +22,7 @@ from leadline.run.events import Answered, Event, Listener, Started, Waiting, ign
 from leadline.run.measure import measure
 from leadline.store.runs import RECORDS, read_records
 from support.fake_server import FakeServer, Faults, Kind
+from support.fault_modes import count_modes
 from support.leadline_process import write_haystack
 
 SAMPLES = 100
@@ -102,6 +103,18 @@ def test_a_bad_body_every_time_is_a_failure_and_never_a_score(
             assert (record.scores, record.failure_class, record.attempts) == ({}, "error", 3)
         else:
             assert record.score == 1.0
+
+
+@pytest.mark.parametrize("every", [40, pytest.param(3, marks=pytest.mark.slow)])
+def test_no_kind_of_bad_reply_ends_a_run_or_is_taken_for_an_answer(
+    tmp_path: Path, every: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backoff, "FIRST_WAIT_SECONDS", 0.001)
+    monkeypatch.setattr(backoff, "LONGEST_WAIT_SECONDS", 0.002)
+    given = count_modes(every, tmp_path)
+    assert not given.wrong
+    assert len(given.failures) > 6
+    assert given.answers
 
 
 def test_a_refused_length_is_a_failure_of_its_own_kind_and_the_run_goes_on(server: FakeServer, tmp_path: Path) -> None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import random
 import resource
 import shutil
 import signal
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -17,10 +15,9 @@ import pytest
 
 from leadline.store.runs import RECORDS
 from support.fake_server import FakeServerProcess, Faults
-from support.leadline_process import PATIENCE_SECONDS, call, start, write_haystack
+from support.killed_runs import SAMPLES, WORKERS, kill_often, lines, wait_for, words
+from support.leadline_process import PATIENCE_SECONDS, call, start
 
-WORKERS = 8
-SAMPLES = 240
 MORE_THAN_ENDS = 4000
 """Samples of a run that is not at its end before a busy machine has sent a signal."""
 
@@ -31,50 +28,11 @@ def server() -> Iterator[FakeServerProcess]:
         yield running
 
 
-def words(server: FakeServerProcess, folder: Path, samples: int = SAMPLES) -> list[str]:
-    return [
-        "run", "niah", "--model", f"openai:fake?base_url={server.base_url}&tokenizer=bytes", "--out", str(folder),
-        "--set", f"haystack={write_haystack(folder.parent)}", "--lengths", "1200", "--depths", "4",
-        "--samples", str(samples // 4), "--workers", str(WORKERS), "--no-figure",
-    ]  # fmt: skip
-
-
-def lines(folder: Path) -> list[bytes]:
-    path = folder / RECORDS
-    return path.read_bytes().splitlines(keepends=True) if path.exists() else []
-
-
-def wait_for(process: subprocess.Popen[str], folder: Path, records: int) -> None:
-    """Until the folder has so many records, or the process has ended."""
-    while len(lines(folder)) < records and process.poll() is None:
-        time.sleep(0.01)
-
-
 @pytest.mark.parametrize("kills", [1, pytest.param(10, marks=pytest.mark.slow)])
 def test_killed_at_random_moments_a_run_loses_nothing_and_repeats_only_what_was_in_flight(
     server: FakeServerProcess, tmp_path: Path, kills: int
 ) -> None:
-    folder, draw = tmp_path / "run", random.Random(7)
-    kept: list[bytes] = []
-    for _ in range(kills):
-        process = start(*words(server, folder))
-        wait_for(process, folder, len(kept) + draw.randrange(1, SAMPLES // 12))
-        time.sleep(draw.random() * 0.02)
-        process.kill()
-        process.communicate()
-        found = lines(folder)
-        whole = [line for line in found if line.endswith(b"}\n")]
-        assert whole[: len(kept)] == kept  # nothing that was recorded has changed
-        kept = whole
-    assert 0 < len(kept) < SAMPLES
-    code, out, err = call(*words(server, folder))
-    assert code == 0, err
-    assert f"{SAMPLES} planned, {SAMPLES} answered, 0 failed" in out
-    assert lines(folder)[: len(kept)] == kept
-    assert len(lines(folder)) == SAMPLES  # no answer was asked for twice once it was recorded
-    asked = Counter(r.digest for r in server.completions if r.tokens > 900)
-    assert len(asked) == SAMPLES
-    assert asked.total() - SAMPLES <= kills * WORKERS
+    kill_often(server, tmp_path / "run", kills)
 
 
 @pytest.mark.slow

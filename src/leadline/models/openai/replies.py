@@ -369,7 +369,7 @@ def token_counts(body: Mapping[str, Any]) -> dict[str, int]:
     if completion is None and (said := _first(usage, "candidatesTokenCount", "candidates_token_count")) is not None:
         completion = said + (thinking or 0)  # Gemini counts them apart
     counts = {
-        "prompt_tokens": prompt,
+        "prompt_tokens": prompt if prompt or cached or written else None,  # no prompt has 0 tokens: it was not counted
         "completion_tokens": completion,
         "cached_tokens": cached,
         "cache_write_tokens": written,
