@@ -28,6 +28,8 @@ class HostedBatchServer:
     """What both have in common. `looks` is how often a batch is looked at before it has ended."""
 
     provider = path = ""
+    paths: tuple[str, ...] = ()
+    """Parts of the paths that are about batches."""
 
     def __init__(self, model: HostedFake, fate: Callable[[Page, int], Fate] = always_ok, *, looks: int = 1) -> None:
         self.model, self.fate, self.looks = model, fate, looks
@@ -58,7 +60,7 @@ class HostedBatchServer:
 
     def handle(self, request: HttpRequest) -> HttpReply:
         path = urlsplit(request.path).path
-        if self.path not in path:
+        if not any(part in path for part in self.paths):
             return self._ask(request)
         self.before(request.method, path)
         with self._guard:
@@ -133,6 +135,7 @@ class HostedBatchServer:
 class AnthropicBatchServer(HostedBatchServer):
     provider = "anthropic"
     path = "/messages/batches"
+    paths = (path,)
     question_path = "/v1/messages"
 
     def __init__(self, fate: Callable[[Page, int], Fate] = always_ok, *, looks: int = 1) -> None:
@@ -192,25 +195,64 @@ class AnthropicBatchServer(HostedBatchServer):
 
 class GeminiBatchServer(HostedBatchServer):
     provider = "gemini"
-    path = "atch"  # batches, models/NAME:batchGenerateContent
+    paths = ("/batches", ":batchGenerateContent", "/files")
 
     def __init__(self, fate: Callable[[Page, int], Fate] = always_ok, *, looks: int = 1) -> None:
         super().__init__(GeminiFake(), fate, looks=looks)
+        self.files: dict[str, bytes] = {}
+        """By name, those that were uploaded and those with results."""
+        self.inline_bytes = 20 << 20
 
     @property
     def question_path(self) -> str:
         return f"/v1beta/models/{self.model.model}:generateContent"
 
+    def _reply(self, request: HttpRequest, path: str) -> HttpReply:
+        if path == "/upload/v1beta/files" and request.method == "POST":
+            try:
+                self.model.check_key({name.lower(): value for name, value in request.headers.items()})
+                page = self._keep_file(request)
+            except Refused as refused:
+                return HttpReply(refused.status, json.dumps(self.model.error(refused)).encode(), "application/json")
+            return HttpReply(200, json.dumps(page).encode(), "application/json")
+        return super()._reply(request, path)
+
+    def _keep_file(self, request: HttpRequest) -> Page:
+        """A file of two parts, what it is called and its bytes."""
+        kind = {name.lower(): value for name, value in request.headers.items()}["content-type"]
+        what, _, boundary = kind.partition("; boundary=")
+        if what != "multipart/related" or parse_qs(urlsplit(request.path).query) != {"uploadType": ["multipart"]}:
+            raise Refused(400, "INVALID_ARGUMENT", "Unsupported upload protocol.")
+        _, about, content, end = (request.body or b"").split(f"--{boundary}".encode())
+        described = json.loads(about.partition(b"\r\n\r\n")[2])["file"]
+        if end.strip() != b"--" or described["mimeType"] != "application/jsonl":
+            raise Refused(400, "INVALID_ARGUMENT", "Malformed multipart body.")
+        name = f"files/f{len(self.files)}"
+        self.files[name] = content.partition(b"\r\n\r\n")[2].removesuffix(b"\r\n")
+        return {"file": {"name": name, "displayName": described["displayName"], "state": "ACTIVE"}}
+
+    def _requests(self, config: Page) -> list[tuple[str, Page]]:
+        if "fileName" in config:
+            if config["fileName"] not in self.files:
+                raise Refused(404, "NOT_FOUND", f"{config['fileName']} is not found.")
+            lines = [json.loads(line) for line in self.files[config["fileName"]].splitlines()]
+            return [(line["key"], line["request"]) for line in lines]
+        inline = config["requests"]["requests"]
+        if len(json.dumps(config)) > self.inline_bytes:
+            raise Refused(400, "INVALID_ARGUMENT", "Request payload size exceeds the limit: 20971520 bytes.")
+        return [(entry["metadata"]["key"], entry["request"]) for entry in inline]
+
     def create(self, body: Page) -> Page:
-        requests = body["batch"]["inputConfig"]["requests"]["requests"]
+        config = body["batch"]["inputConfig"]
+        requests = self._requests(config)
         id = f"batches/b{len(self.batches)}"
         about = {
             "model": f"models/{self.model.model}", "displayName": body["batch"]["displayName"],
             "state": "BATCH_STATE_PENDING", "createTime": self.created_at(),
             "batchStats": {"requestCount": str(len(requests)), "pendingRequestCount": str(len(requests))},
         }  # fmt: skip
-        batch = {"name": id, "metadata": about, "done": False}
-        return self.add(id, batch, [(entry["metadata"]["key"], entry["request"]) for entry in requests])
+        batch = {"name": id, "metadata": about, "done": False, "of_file": "fileName" in config}
+        return self.add(id, batch, requests)
 
     def look(self, path: str, query: dict[str, list[str]]) -> Page | bytes:
         id = path.removeprefix("/v1beta/")
@@ -222,6 +264,11 @@ class GeminiBatchServer(HostedBatchServer):
                 self.advance(batch["name"])
             token = {"nextPageToken": str(start + len(page))} if start + len(page) < len(newest) else {}
             return {"operations": page, **token}
+        if id.startswith("/download/v1beta/"):
+            name = id.removeprefix("/download/v1beta/").removesuffix(":download")
+            if name not in self.files or query.get("alt") != ["media"]:
+                raise Refused(404, "NOT_FOUND", f"{name} is not found.")
+            return self.files[name]
         if id not in self.batches:
             raise Refused(404, "NOT_FOUND", "Requested entity was not found.")
         self.advance(id)
@@ -245,4 +292,18 @@ class GeminiBatchServer(HostedBatchServer):
             "requestCount": str(total), "successfulRequestCount": str(good), "failedRequestCount": str(total - good),
         }  # fmt: skip
         batch["done"] = True
-        batch["response"] = {"inlinedResponses": {"inlinedResponses": results}}
+        if not batch["of_file"]:
+            batch["response"] = {"inlinedResponses": {"inlinedResponses": results}}
+            return
+        name = f"files/batch-{batch['name'].rpartition('/')[2]}"
+        lines = [{"key": entry.pop("metadata")["key"], **entry} for entry in results]
+        self.files[name] = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+        batch["response"] = {"responsesFile": name}
+
+
+class GeminiFileServer(GeminiBatchServer):
+    """Takes no question inline."""
+
+    def __init__(self, fate: Callable[[Page, int], Fate] = always_ok, *, looks: int = 1) -> None:
+        super().__init__(fate, looks=looks)
+        self.inline_bytes = 0

@@ -28,7 +28,8 @@ class BatchClient:
     key_name: str = ""
 
     def url(self, path: str) -> str:
-        return f"{self.client.base_url}{path}"
+        """`path` may be a whole address."""
+        return f"{self.client.base_url}{path}" if path.startswith("/") else path
 
     def check_listed(self, path: str) -> None:
         """Raises UsageError where the server cannot list batches."""

@@ -22,9 +22,9 @@ _LIMITS = (
     BatchLimits(
         provider="gemini",
         requests=100_000,
-        bytes=20_000_000,
+        bytes=200_000_000,
         hours=24,
-        source="Google's documentation of the Batch API, inline requests, read 2026-08-21; it names no number",
+        source="Google's documentation of the Batch API, read 2026-08-21: files up to 2 GB; it names no number",
     ),
 )
 

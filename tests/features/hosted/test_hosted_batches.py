@@ -14,6 +14,7 @@ import leadline
 from leadline.core.answers import Failure
 from leadline.core.errors import Interrupted, RunStopped, UsageError
 from leadline.core.spec import Spec, make_spec
+from leadline.features.hosted import gemini_batches
 from leadline.models.batch_limits import BATCH_LIMITS
 from leadline.run import batches
 from leadline.run.events import Event, Waiting
@@ -22,16 +23,23 @@ from leadline.run.stopping import Stop
 from leadline.store.runs import every_record
 from support.batch_ends import Killed, Place, at_record, at_request, at_saving
 from support.batch_server import Fate
-from support.hosted_batches import AnthropicBatchServer, GeminiBatchServer, HostedBatchServer
+from support.hosted_batches import AnthropicBatchServer, GeminiBatchServer, GeminiFileServer, HostedBatchServer
 from support.hosted_fakes import KEY, ResponsesFake
 
 QUESTIONS = 6
-SERVERS: dict[str, Callable[..., HostedBatchServer]] = {"anthropic": AnthropicBatchServer, "gemini": GeminiBatchServer}
-both = pytest.mark.parametrize("provider", SERVERS)
+FILES = "gemini files"
+SERVERS: dict[str, Callable[..., HostedBatchServer]] = {
+    "anthropic": AnthropicBatchServer,
+    "gemini": GeminiBatchServer,
+    FILES: GeminiFileServer,
+}
+every = pytest.mark.parametrize("provider", SERVERS)
 
 
 @pytest.fixture(autouse=True)
-def without_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_waits(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    if FILES in request.node.name:
+        monkeypatch.setattr(gemini_batches, "INLINE_BYTES", 0)
     monkeypatch.setattr(batches, "SETTLE_SECONDS", 0.0)
     monkeypatch.setattr(batches, "FIRST_LOOK_SECONDS", 0.001)
     monkeypatch.setattr("leadline.core.backoff.FIRST_WAIT_SECONDS", 0.001)
@@ -40,7 +48,7 @@ def without_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def in_batches_of(questions: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in SERVERS:
+    for name in ("anthropic", "gemini"):
         monkeypatch.setitem(BATCH_LIMITS, name, replace(BATCH_LIMITS[name], requests=questions))
 
 
@@ -54,7 +62,7 @@ def one_expires(line: dict[str, Any], times: int) -> Fate:
     return "expired" if times == 1 and line["custom_id"].endswith("-1") else "ok"
 
 
-@both
+@every
 def test_a_run_by_batches_has_the_records_of_any_other_run(provider: str, tmp_path: Path) -> None:
     with SERVERS[provider]() as server:
         run = measure_spec(spec_for(server, "&count=no"), tmp_path / "batch").run
@@ -69,7 +77,7 @@ def test_a_run_by_batches_has_the_records_of_any_other_run(provider: str, tmp_pa
         assert (record.outcome, record.receipt, record.scores) == (other.outcome, other.receipt, other.scores)
 
 
-@both
+@every
 @pytest.mark.parametrize("fate", ["expired", "server", "lost"])
 def test_what_got_no_answer_is_asked_again(provider: str, fate: Fate, tmp_path: Path) -> None:
     def first_time_unlucky(line: dict[str, Any], times: int) -> Fate:
@@ -83,7 +91,7 @@ def test_what_got_no_answer_is_asked_again(provider: str, fate: Fate, tmp_path: 
     assert len(server.batches) == 2
 
 
-@both
+@every
 def test_a_refused_question_is_a_failure_with_the_status_of_its_error(provider: str, tmp_path: Path) -> None:
     with SERVERS[provider](lambda line, times: "refused" if line["custom_id"].endswith("-1") else "ok") as server:
         run = measure_spec(spec_for(server), tmp_path / "run").run
@@ -107,7 +115,7 @@ PLACES: dict[str, Place] = {
 }
 
 
-@both
+@every
 @pytest.mark.parametrize("place", PLACES)
 def test_a_run_that_ends_anywhere_is_continued_with_nothing_lost_and_nothing_asked_twice(
     provider: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -175,15 +183,29 @@ def _interrupted(server: HostedBatchServer, folder: Path) -> None:
     server.looks = 1
 
 
-@both
+@every
 def test_a_missing_key_is_named_before_anything_is_submitted(
     provider: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(f"{provider.upper()}_API_KEY")
+    api = provider.partition(" ")[0]
+    monkeypatch.delenv(f"{api.upper()}_API_KEY")
     names = {"anthropic": "anthropic:claude-opus-4-5", "gemini": "gemini:gemini-3-pro"}
-    spec = make_spec({"model": names[provider], "tasks": ["passkey"], "lengths": "1k", "limits": {"batch": True}})
-    with pytest.raises(UsageError, match=f"{provider.upper()}_API_KEY"):
+    spec = make_spec({"model": names[api], "tasks": ["passkey"], "lengths": "1k", "limits": {"batch": True}})
+    with pytest.raises(UsageError, match=f"{api.upper()}_API_KEY"):
         measure_spec(spec, tmp_path / "run")
+
+
+def test_questions_of_google_go_into_a_file_where_a_request_would_be_too_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with GeminiBatchServer() as server:
+        measure_spec(spec_for(server), tmp_path / "inline")
+        assert not server.files
+        monkeypatch.setattr(gemini_batches, "INLINE_BYTES", 8_000)
+        server.inline_bytes = 8_500
+        run = measure_spec(spec_for(server, seed=1), tmp_path / "file").run
+        assert len(server.files) == 2  # the questions, and their replies
+    assert run.totals.done == QUESTIONS
 
 
 def test_a_server_that_speaks_responses_without_batches_is_refused() -> None:

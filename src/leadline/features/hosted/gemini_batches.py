@@ -1,13 +1,16 @@
-"""Google's batches, with their requests inline: up to 20 MB each.
+"""Google's batches: small ones with their requests inline, others of a file of requests, whose replies are in a file.
 
-POST /models/NAME:batchGenerateContent  batch: {displayName, inputConfig}: the tag of the run is its display name
-GET  /batches                           operations, the newest first
-GET  /batches/ID                        an operation: metadata.state, and its responses when it is done
+POST /upload/v1beta/files?uploadType=multipart  lines of {key, request}, after a part that names the file
+POST /models/NAME:batchGenerateContent          batch: {displayName, inputConfig}: the display name is the run's tag
+GET  /batches                                   operations, the newest first
+GET  /batches/ID                                an operation: its state, at its end the responses or their file
+GET  /download/v1beta/files/ID:download         lines of {key, response} or {key, error}
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import uuid
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
@@ -24,11 +27,23 @@ from leadline.core.batches import (
     Undecided,
 )
 from leadline.core.types import Document, Probe, Question
-from leadline.models.batch_http import SKEW_SECONDS, BatchClient, Page, text_in, time_of
+from leadline.models.batch_http import (
+    MOST_RESULT_BYTES,
+    SKEW_SECONDS,
+    BatchClient,
+    Page,
+    pages_of_lines,
+    text_in,
+    time_of,
+    with_context,
+)
 from leadline.models.batch_limits import BATCH_LIMITS
 from leadline.models.openai.replies import format_error
 
 LISTED = 100
+INLINE_BYTES = 19_000_000
+"""A request of a batch may have 20 MB; questions beyond this are uploaded as a file."""
+LINES = "application/jsonl"
 _STATUS: Mapping[str, BatchStatus] = {
     "SUCCEEDED": "ended",
     "PARTIALLY_SUCCEEDED": "ended",
@@ -41,6 +56,13 @@ _STATUS_OF_CODE: Mapping[int, int] = {
     3: 400, 4: 504, 5: 404, 7: 403, 8: 429, 9: 400, 11: 400, 12: 501, 13: 500, 14: 503, 16: 401,
 }  # fmt: skip
 """The HTTP status of a code of google.rpc.Code; others are 500. 1 is a request that the service cancelled."""
+
+
+class _Line(msgspec.Struct, frozen=True):
+    """A question of a batch, as in a file of them."""
+
+    key: str
+    request: msgspec.Raw
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +85,40 @@ class GeminiBatches:
 
     def line(self, name: str, document: Document, probe: Probe) -> tuple[bytes, Sent]:
         _, body, sent = self.questions.batch_request(document, probe)
-        return msgspec.json.encode({"request": msgspec.Raw(body), "metadata": {"key": name}}) + b",", sent
+        return msgspec.json.encode(_Line(name, msgspec.Raw(body))) + b"\n", sent
 
     def submit(self, tag: str, lines: Sequence[bytes]) -> str | Failure:
-        requests = b"[" + b"".join(lines).removesuffix(b",") + b"]"
-        batch = {"displayName": tag, "inputConfig": {"requests": {"requests": msgspec.Raw(requests)}}}
+        if sum(map(len, lines)) <= INLINE_BYTES:
+            inline = [msgspec.json.decode(line, type=_Line) for line in lines]
+            requests = [{"request": line.request, "metadata": {"key": line.key}} for line in inline]
+            questions: Page = {"requests": {"requests": requests}}
+        else:
+            uploaded = self._upload(tag, b"".join(lines))
+            if isinstance(uploaded, Failure):
+                return with_context(uploaded, "uploading the questions")
+            questions = {"fileName": uploaded}
+        batch = {"displayName": tag, "inputConfig": questions}
         created = self.api.page("POST", f"/models/{self.model}:batchGenerateContent", {"batch": batch})
         return created if isinstance(created, Failure) else text_in(created, "name")
+
+    def _upload(self, tag: str, lines: bytes) -> str | Failure:
+        """The name of the file, which Google deletes after two days."""
+        about = msgspec.json.encode({"file": {"displayName": tag, "mimeType": LINES}})
+        boundary = uuid.uuid4().hex
+        head = f"--{boundary}\r\nContent-Type: application/json\r\n\r\n".encode() + about
+        head += f"\r\n--{boundary}\r\nContent-Type: {LINES}\r\n\r\n".encode()
+        body = head + lines + f"\r\n--{boundary}--\r\n".encode()
+        kind = f"multipart/related; boundary={boundary}"
+        page = self.api.page("POST", self._media("upload", "files?uploadType=multipart"), body, content_type=kind)
+        if isinstance(page, Failure):
+            return page
+        file = page.get("file")
+        return text_in(file if isinstance(file, Mapping) else page, "name")
+
+    def _media(self, kind: str, path: str) -> str:
+        """The address of files: `/upload/v1beta/files` where the API itself is `/v1beta`."""
+        root, _, version = self.api.client.base_url.rpartition("/")
+        return f"{root}/{kind}/{version}/{path}"
 
     def find(self, tag: str, names: Collection[str], since: float, known: Collection[str]) -> str | Failure | Undecided:
         token = ""
@@ -103,8 +152,15 @@ class GeminiBatches:
         if isinstance(batch, Failure):
             return batch
         found: dict[str, BatchReply | Failure] = {}
-        for entry in _entries(batch):
-            key = (entry.get("metadata") or {}).get("key")
+        entries: Iterable[Page] = _entries(batch)
+        if file := _results_file(batch):
+            address = self._media("download", f"{quote(file)}:download?alt=media")
+            content = self.api.send("GET", address, max_bytes=MOST_RESULT_BYTES)
+            if isinstance(content, Failure):
+                return with_context(content, f"the results {file}")
+            entries = pages_of_lines(content.body)
+        for entry in entries:
+            key = entry.get("key") or (entry.get("metadata") or {}).get("key")
             response, error = entry.get("response"), entry.get("error")
             if isinstance(response, Mapping):
                 found[str(key)] = BatchReply(200, msgspec.json.encode(response))
@@ -121,6 +177,14 @@ def _about(operation: Page) -> Page:
     """What the operation says of its batch."""
     about = operation.get("metadata")
     return about if isinstance(about, Mapping) else operation
+
+
+def _results_file(operation: Page) -> str:
+    """The file of the responses, where they are not in the operation."""
+    for holder in (operation.get("response"), _about(operation).get("output")):
+        if isinstance(holder, Mapping) and isinstance(holder.get("responsesFile"), str):
+            return str(holder["responsesFile"])
+    return ""
 
 
 def _entries(operation: Page) -> Iterator[Mapping[str, Any]]:
