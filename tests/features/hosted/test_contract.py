@@ -284,3 +284,25 @@ def test_an_api_without_counts_is_measured_by_estimates_and_says_so(provider: Pr
     result = run(provider, fake, tmp_path, depths=1, samples=1)
     assert not fake.counted
     assert any("estimates" in note for note in result.manifest.model["notes"])
+
+
+@pytest.mark.parametrize("fake", [AnthropicFake(model="smollm2"), ResponsesFake(model="smollm2")])
+def test_a_server_that_lists_its_models_and_has_no_page_for_each_is_opened(
+    fake: HostedFake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As vLLM's, which speaks both APIs."""
+    for name in KEYS:
+        monkeypatch.setenv(name, KEY)
+    answered = fake.page
+
+    def as_vllm(method: str, path: str, body: dict[str, Any]) -> dict[str, Any] | HttpReply:
+        if method == "GET" and path.endswith("/models"):
+            return {"object": "list", "data": [{"id": "smollm2", "object": "model", "max_model_len": 8192}]}
+        return HttpReply(404, b'{"detail":"Not Found"}') if method == "GET" else answered(method, path, body)
+
+    fake.page = as_vllm  # type: ignore[method-assign]
+    provider = "anthropic:smollm2?" if isinstance(fake, AnthropicFake) else "openai:smollm2?api=responses&"
+    with fake.served() as url:
+        model = open_named(f"{provider}base_url={url}")
+        assert model.card.window == 8192
+        model.close()

@@ -116,7 +116,7 @@ class AnthropicAdapter:
         return f"/models/{self.settings.model}"
 
     def read_model(self, page: Json) -> ModelFacts:
-        window = page.get("max_input_tokens")
+        window = page.get("max_input_tokens") or page.get("max_model_len")
         return ModelFacts(window if type(window) is int else None, str(page.get("id") or ""))
 
     # --- requests

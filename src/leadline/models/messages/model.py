@@ -24,7 +24,7 @@ from leadline.core.types import Document, Frame, Probe, Question, Tool
 from leadline.models.messages.adapter import Adapter, ModelFacts, ProvidesBatches, read_http
 from leadline.models.messages.caches import DocumentCaches
 from leadline.models.messages.prompt import Block, Message, Prompt, prompt_of
-from leadline.models.openai.discovery import named_models, send_with_retries
+from leadline.models.openai.discovery import listed_models, named_models, send_with_retries
 from leadline.models.openai.http import HttpClient, HttpReply, RequestFailed
 from leadline.models.openai.replies import decode_json, error_in, excerpt, parse_refusal, request_failure
 from leadline.text.tokenizers import ApproximateTokenizer, open_tokenizer
@@ -235,11 +235,14 @@ class MessagesModel:
         asked later."""
         return self._count(self.prompt(document, probe)) if self._counts else None
 
+    def count_text(self, text: str) -> int | None:
+        return self._count(Prompt((Message("user", (Block(text),)),), 16)) if self._counts else None
+
     def check_counts(self) -> None:
         """Counts a short text. An API without counts is noted, a refused key or model is an error."""
         if not self._counts:
             return
-        if self._count(Prompt((Message("user", (Block("How many tokens is this?"),)),), 16)) is None:
+        if self.count_text("How many tokens is this?") is None:
             self._counts = False
 
     def _count(self, prompt: Prompt) -> int | None:
@@ -287,6 +290,8 @@ def _ask_model(client: HttpClient, adapter: Adapter, key_name: str) -> ModelFact
     if (reply.status == 404 and not named) or reply.status in (405, 501):
         return ModelFacts(notes=("the API says nothing about this model: give its window as window=",))
     model = adapter.settings.model
+    if reply.status == 404 and model in (listed := listed_models(client)):
+        return adapter.read_model(listed[model])  # vLLM lists its models and has no page for each
     if reply.status == 404:
         what = f"the API has no model {model!r} for this key: {refusal.message}"
         raise ServerError(what, where=f"GET {url}", fix=named_models(client))

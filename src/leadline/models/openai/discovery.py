@@ -225,12 +225,17 @@ def _models(client: HttpClient) -> list[dict[str, Any]] | None:
 MOST_NAMED = 12
 
 
+def listed_models(client: HttpClient) -> dict[str, Mapping[str, Any]]:
+    """What the server says of each model in its list; empty where it has no list."""
+    page = decode_json(send_with_retries(client, "GET", f"{client.base_url}/models")) or {}
+    entries = [entry for entry in page.get("data") or page.get("models") or () if isinstance(entry, dict)]
+    named = [(entry.get("id") or entry.get("name"), entry) for entry in entries]
+    return {str(name).removeprefix("models/"): entry for name, entry in named if name}
+
+
 def named_models(client: HttpClient) -> str:
     """The models that the key can use, for the fix of an error."""
-    page = decode_json(send_with_retries(client, "GET", f"{client.base_url}/models")) or {}
-    entries = page.get("data") or page.get("models") or []
-    known = [entry.get("id") or entry.get("name") for entry in entries if isinstance(entry, dict)]
-    names = [str(name).removeprefix("models/") for name in known if name]
+    names = [*listed_models(client)]
     return f"it has {', '.join(names[:MOST_NAMED])}" if names else "correct the name of the model"
 
 
