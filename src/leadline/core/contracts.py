@@ -294,6 +294,10 @@ class CountsPrompts(Protocol):
         """The tokens of a question; None where it is not counted. Raises ServerAway where it may be asked later."""
         ...
 
+    def count_text(self, text: str) -> int | None:
+        """The tokens of a text as a prompt of its own."""
+        ...
+
 
 @runtime_checkable
 class KnowsDecoding(Protocol):

@@ -66,6 +66,7 @@ from leadline.store.manifest import Manifest
 from leadline.store.prices import batch_tariff, tariff_of
 from leadline.text.fitting import Fitter
 from leadline.text.fitting.counted import Counting
+from leadline.text.fitting.question_sizes import MOST_TOKENS, QuestionSizes
 
 # --- `auto` in a spec: lengths that fit the model, and the reading mode that costs least on it ---
 #
@@ -330,7 +331,9 @@ def _make_fitter(spec: Spec, tasks: Mapping[str, Task], model: Model) -> Fitter:
     if isinstance(model, DeclaresTools):
         fitter.declare_tools = model.tool_frame
     if isinstance(model, CountsPrompts):
-        fitter.counting = Counting(model.count_prompt, model.tokenizer)
+        most = min(MOST_TOKENS, model.card.window or max(spec.lengths))
+        sizes = QuestionSizes(model.count_text, most)
+        fitter.counting = Counting(model.count_prompt, model.tokenizer, sizes)
     fitter.share_text(spec.depths)
     return fitter
 

@@ -92,3 +92,12 @@ def test_the_layout_tokenizer_keeps_every_character() -> None:
     assert ends is not None
     assert ends[-1] == len(text)
     assert len(ends) == len(ApproximateTokenizer().encode(text))
+
+
+@pytest.mark.parametrize("task", ["niah", "kv"])
+def test_questions_of_a_shared_document_need_no_count_each(task: str, tmp_path: Path) -> None:
+    fake = AnthropicFake(count=real_tokens())
+    run = measured(fake, tmp_path, tasks=[task], reading="shared", lengths="6k", depths=11, samples=4)
+    records = list(run.records)
+    assert [record.receipt.ok for record in records] == [True] * 44
+    assert len(fake.counted) <= 10 * (4 + 2)  # 4 documents and 2 of the plan; a count each would be 22 and more

@@ -144,7 +144,8 @@ def test_second_answers_are_paid_for_and_in_the_plan(tmp_path: Path, say: Say) -
         run = measure(spec, tmp_path / "run")
     assert cost.requests == 20
     assert "again   about 20 questions asked twice" in shown
-    once = run.tariff is not None and sum(map(run.tariff.cost_of, run.records))
+    assert run.tariff is not None
+    once = sum(map(run.tariff.cost_of, run.records))
     assert run.money == pytest.approx(4 / 3 * once, rel=0.05)
 
 

@@ -3,7 +3,9 @@
 A local tokenizer lays a document out; its length in that tokenizer follows from the share that earlier documents had,
 and is meant to fall some tokens short of what is asked. The provider counts the prompt, which may be laid out again,
 and dots before the question, of a token each, fill what is missing. At most MOST_COUNTS counts are made for a
-question; most documents take two or three. What is then still off is on the record, and the model's receipt decides.
+question; most documents take two or three. Several questions of one length begin at the same place of their document,
+so that the length of each follows from that of one and from their sizes, which a few counts give together. What is
+then still off is on the record, and the model's receipt decides.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from leadline.core.contracts import Tokenizer
 from leadline.core.drafts import Draft
 from leadline.core.seeds import digest
 from leadline.core.types import Cell, Document, Planted, Probe
+from leadline.text.fitting.question_sizes import QuestionSizes, different_parts
 
 Count = Callable[[Document, Probe], int | None]
 """The provider's count of a question; None where it gives none."""
@@ -30,11 +33,13 @@ AIM_OF_MANY = 6
 """Tokens by which a text is meant to be short, of a document with one question, and with several of different sizes;
 more where earlier documents fell further from what was expected, as lists do whose entries are drawn anew."""
 FEWEST_DOTS, MOST_DOTS = 20, 160
-"""The dots that may fill a document are five times its aim, within these."""
+"""A document is laid out again if more dots than five times its aim, within these, would have to fill it."""
 DOTS = (" .", " ,", " a", " -", ".")
 """One of them is a token in every tokenizer we know. Which one is found with the first document of a model, by at most
 as many counts more."""
 TRIED_DOTS = 16
+MOST_AT_JOINT = 2
+"""Tokens that dots may lose or gain where they meet a question; more is a question of another size than was found."""
 FIRST_SHARE = 1.25
 """The provider's tokens for each of the local tokenizer's, before anything was counted."""
 WEIGHT = 0.3
@@ -65,6 +70,7 @@ class Counting:
 
     count: Count
     tokenizer: Tokenizer
+    sizes: QuestionSizes
     shares: dict[tuple[str, int], float] = field(default_factory=dict)
     """By task and length, the provider's tokens for each of the local tokenizer's."""
     misses: dict[str, float] = field(default_factory=dict)
@@ -132,6 +138,10 @@ class _CountedFit:
         self.settled: dict[Cell, tuple[int, int | None]] = {}
         """The dots before a question, and the tokens by which it is still off."""
         self.most_dots = FEWEST_DOTS
+        self.spread = 0
+        """Of the dots, those that a question may need beyond the longest one."""
+        self.parts: dict[Cell, str] = {}
+        """What differs between the questions of the document."""
 
     def _laid_out(self) -> Document:
         questions = tuple(
@@ -192,19 +202,86 @@ class _CountedFit:
         aim = self.counting.aim(task, len(self.draft.questions))
         self.most_dots = max(FEWEST_DOTS, 5 * aim)
         self._expect(aim)
+        if len(self.draft.questions) > 1:
+            self._end_alike()
         known: dict[Cell, int | None] = {}
         for attempt in range(MOST_COUNTS - 1):
             document = self._laid_out()
-            known = {probe.cell: self._off(document, probe) for probe in _one_of_each_length(document).values()}
+            known = {probe.cell: self._off(document, probe) for probe in self._longest(document).values()}
             self._learn(document, known)
             for off in known.values() if attempt else ():
                 self.counting.missed(task, abs((off or -aim) + aim))
             last = attempt == MOST_COUNTS - 2
-            if last or all(off is None or -self.most_dots <= off <= 0 for off in known.values()):
+            if last or all(off is None or self.spread - self.most_dots <= off <= 0 for off in known.values()):
                 break
             self._correct(document, known, aim)
-        probes = tuple(self._settled(document, probe, known) for probe in document.probes)
-        return _in_counted_tokens(replace(document, probes=probes))
+        probes = self._settled_alike(document, known)
+        probes |= {p.cell: self._settled(document, p, known) for p in document.probes if p.cell not in probes}
+        return _in_counted_tokens(replace(document, probes=tuple(probes[p.cell] for p in document.probes)))
+
+    # --- several questions that end one document at one place
+
+    def _end_alike(self) -> None:
+        """Lets all questions of a length begin at the same place, so that they differ in nothing but themselves, and
+        finds their sizes."""
+        document = self._laid_out()
+        longest: dict[int, int] = {}
+        for probe in document.probes:
+            longest[probe.cell.length] = max(longest.get(probe.cell.length, 0), _local_need(probe))
+        for probe in document.probes:
+            self.corrections[probe.cell] += longest[probe.cell.length] - _local_need(probe)
+        asked = [probe for probe in document.probes if probe.not_asked is None]
+        if len(asked) < 2:
+            return
+        parts = different_parts([probe.user_suffix for probe in asked])
+        self.parts = {probe.cell: part for probe, part in zip(asked, parts, strict=True)}
+        self.counts += self.counting.sizes.learn(parts)
+        needs = [need for probe in document.probes if (need := self._need(probe)) is not None]
+        self.spread = max(self.most_dots // 2, max(needs, default=0) - min(needs, default=0))
+        self.most_dots += self.spread
+
+    def _need(self, probe: Probe) -> int | None:
+        """Tokens that a question takes of its length beside the document, as far as they differ between questions."""
+        size = self.counting.sizes.known.get(self.parts.get(probe.cell, "?"))
+        return None if size is None else size + probe.question.allowance
+
+    def _longest(self, document: Document) -> dict[int, Probe]:
+        """Of every length, the question that takes most; it is counted."""
+        found: dict[int, Probe] = {}
+        for probe in document.probes:
+            best = found.get(probe.cell.length)
+            if best is None or (self._need(probe) or 0) >= (self._need(best) or 0):
+                found[probe.cell.length] = probe
+        return found
+
+    def _settled_alike(self, document: Document, known: Mapping[Cell, int | None]) -> dict[Cell, Probe]:
+        """The questions whose length follows from that of the longest one, if the count of another one agrees."""
+        off: int | None = None
+        dots: dict[Cell, int] = {}
+        for longest in self._longest(document).values():
+            off, most = known[longest.cell], self._need(longest)
+            alike = [p for p in document.probes if p.cut_characters == longest.cut_characters and p.not_asked is None]
+            if off is None or most is None or len(alike) < 2:
+                continue
+            if off:
+                self._choose_dots(document, longest, off)
+            lacking = {p.cell: most - off - need for p in alike if (need := self._need(p)) is not None}
+            if all(0 <= count <= max(MOST_DOTS, self.most_dots) for count in lacking.values()):
+                dots |= lacking
+        lacking_most_first = sorted((p for p in document.probes if p.cell in dots), key=lambda p: -dots[p.cell])
+        for checked in (lacking_most_first[0], lacking_most_first[-1]) if lacking_most_first else ():
+            off = self._off(document, self._with_dots(checked, dots[checked.cell]))
+            if not off:
+                break
+            if abs(off) > MOST_AT_JOINT:
+                return {}
+            dots = {cell: max(0, count - off) for cell, count in dots.items()}
+        if off != 0:
+            return {}
+        self.settled |= {cell: (count, 0) for cell, count in dots.items()}
+        return {p.cell: self._with_dots(p, dots[p.cell]) for p in document.probes if p.cell in dots}
+
+    # --- each question by itself
 
     def _expect(self, aim: int) -> None:
         for question in self.draft.questions:
@@ -222,7 +299,7 @@ class _CountedFit:
 
     def _correct(self, document: Document, known: Mapping[Cell, int | None], aim: int) -> None:
         """The next layout of every length with so many tokens less, in the local tokenizer's."""
-        for probe in _one_of_each_length(document).values():
+        for probe in self._longest(document).values():
             off = known[probe.cell]
             if off is None:
                 continue
@@ -241,7 +318,7 @@ class _CountedFit:
         if off:
             self._choose_dots(document, probe, off)
         dots, best = 0, (0, off)
-        while off and counts > 0 and 0 <= dots - off <= self.most_dots:
+        while off and counts > 0 and 0 <= dots - off <= max(MOST_DOTS, self.most_dots):
             dots, counts = dots - off, counts - 1
             off = self._off(document, self._with_dots(probe, dots))
             if off is not None and abs(off) < abs(best[1] or 0):
@@ -277,8 +354,8 @@ class _CountedFit:
         return replace(probe, prompt_tokens=tokens, correction=correction, notes=(*probe.notes, note))
 
 
-def _one_of_each_length(document: Document) -> dict[int, Probe]:
-    return {probe.cell.length: probe for probe in document.probes}
+def _local_need(probe: Probe) -> int:
+    return len(probe.suffix_ids) + probe.question.allowance
 
 
 def _in_counted_tokens(document: Document) -> Document:
