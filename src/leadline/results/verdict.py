@@ -351,7 +351,9 @@ def format_design_effect(run: Run) -> str:
     else:
         effect = f"intraclass correlation {design.correlation:.2f}, design effect {design.effect:.1f}"
     ((_, evidence),) = evidence_by(run.table.counted.counted(), ())
-    worth = format_count(max(1, round(answers_behind(evidence.mean, evidence.interval()))), "independent sample")
+    # Cells that differ make an overall mean surer than its samples: that is no reason to count more than there are.
+    behind = min(answers_behind(evidence.mean, evidence.interval()), design.samples / design.effect)
+    worth = format_count(max(1, round(behind)), "independent sample")
     unseen = ""
     if design.unseen is not None:
         these = "this one" if design.documents == 1 else f"these {design.documents:,}"
