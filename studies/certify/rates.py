@@ -21,7 +21,7 @@ from functools import partial
 
 import numpy as np
 
-from leadline.features.certify.decide import ALPHA, alpha_at, decide, looks
+from leadline.features.certify.decide import Look, decide, looks, only_look
 from leadline.features.certify.sizing import samples_needed
 from leadline.stats.compare import Pairs
 from leadline.stats.observations import Observations
@@ -83,19 +83,19 @@ def planted(rng: np.random.Generator, row: Row, samples: int) -> Pairs:
     return Pairs(sides[0], sides[1], 0, 0, 0)
 
 
-def certified(whole: Pairs, steps: tuple[int, ...]) -> tuple[str, frozenset[str], int]:
-    """Outcome, blamed parts and samples a cell, as the command looks; with one step, at the whole significance."""
-    for number, upto in enumerate(steps):
-        rows = whole.base.sample < upto
+def certified(whole: Pairs, steps: tuple[Look, ...]) -> tuple[str, frozenset[str], int]:
+    """Outcome, blamed parts and samples a cell, as the command looks."""
+    for look in steps:
+        rows = whole.base.sample < look.samples
         pairs = Pairs(whole.base.take(rows), whole.candidate.take(rows), 0, 0, 0)
-        decision = decide(pairs, MARGIN, alpha_at(number, len(steps)) if len(steps) > 1 else ALPHA)
-        if decision.outcome != "undecided":
+        decision = decide(pairs, MARGIN, look)
+        if decision.is_settled:
             break
-    return decision.outcome, frozenset(difference.name for difference in decision.blamed), upto
+    return decision.outcome, frozenset(difference.name for difference in decision.blamed), look.samples
 
 
-def one_pair(number: int, steps: tuple[int, ...], pair: int) -> tuple[str, frozenset[str], int]:
-    return certified(planted(np.random.default_rng([SEED, number, pair]), ROWS[number], steps[-1]), steps)
+def one_pair(number: int, steps: tuple[Look, ...], pair: int) -> tuple[str, frozenset[str], int]:
+    return certified(planted(np.random.default_rng([SEED, number, pair]), ROWS[number], steps[-1].samples), steps)
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Rates:
         return f"{count / self.pairs:.1%}"
 
 
-def rates(number: int, steps: tuple[int, ...], pairs: int, jobs: int) -> Rates:
+def rates(number: int, steps: tuple[Look, ...], pairs: int, jobs: int) -> Rates:
     ask = partial(one_pair, number, steps)
     if jobs == 1:
         answers = [ask(pair) for pair in range(pairs)]
@@ -145,12 +145,11 @@ def main() -> None:
     if given.fixed:
         print(f"One look, {ROWS[SIZING_ROW].name}:\n\n| samples a cell | its part named |\n|---|---|")
         for samples in (round(most * share / 20) for share in (20, 18, 16, 14, 12)):
-            counted = rates(SIZING_ROW, (samples,), given.pairs, given.jobs)
+            counted = rates(SIZING_ROW, (only_look(samples),), given.pairs, given.jobs)
             print(f"| {samples} | {counted.share(counted.named)} |", flush=True)
         return
-    print(
-        f"At most {most} samples a cell, looks after {', '.join(map(str, looks(most)))}; {given.pairs} pairs a row.\n"
-    )
+    at = ", ".join(str(look.samples) for look in looks(most))
+    print(f"At most {most} samples a cell, looks after {at}; {given.pairs} pairs a row.\n")
     print("| planted | kept | lost | undecided | its parts named | one of them | another blamed | samples a cell |")
     print("|---|---|---|---|---|---|---|---|")
     for number in map(int, given.rows.split(",")) if given.rows else range(len(ROWS)):

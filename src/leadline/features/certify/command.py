@@ -252,7 +252,7 @@ def _sized(sides: tuple[Side, Side], margin: float, power: float) -> tuple[Side,
     spec = specs[0]
     places = [(t.title, length, depth) for t in spec.tasks for length in spec.lengths for depth in spec.depths]
     needed = samples_needed(places, margin, power)
-    at = ", ".join(map(str, looks(needed)))
+    at = ", ".join(str(look.samples) for look in looks(needed))
     say(f"at most {needed} samples a cell for a loss of {100 * margin:g} points; looks after {at}")
     return tuple(  # type: ignore[return-value]
         replace(side, spec=side.spec and side.spec.model_copy(update={"samples": needed})) for side in sides

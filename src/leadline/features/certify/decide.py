@@ -1,15 +1,14 @@
 """Kept, lost or undecided, from the paired answers of two runs, at one of a few looks.
 
 **Lost**: a part of the grid (all of it, a family, a length, a third of the depths) scores less in the candidate, by the
-paired tests of `leadline compare` with Holm's correction over all parts. **Kept**: intervals lie above a margin: the
-one asked for overall, one and a half times it for every part, which has a fraction of the prompts. Everything else is
-undecided.
+paired tests of `leadline compare` with Holm's correction over all parts. **Kept**: a loss of the margin is ruled out:
+the one asked for overall, one and a half times it for every part, which has a fraction of the prompts. Everything else
+is undecided.
 
-Answers are looked at several times while they come in, so the 5 % of false alarms are divided: the looks before the
-last share three tenths of them, the last has the rest (a union bound: the whole is never above 5 %).
-
-Where a part is lost, others that contain its prompts look worse too. Parts are therefore blamed one at a time: the
-surest first, then whatever is still worse among the prompts outside of it.
+Answers are looked at several times while they come in, so both errors of 5 % are divided. Of the false alarms the looks
+before the last share three tenths, and the last has the rest. Of losses of a margin that are called kept, each look has
+what a spending function gives it: much of it early, so that sides that answer alike are kept early. By the union bound
+neither is ever above 5 %.
 """
 
 from __future__ import annotations
@@ -19,15 +18,17 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+import scipy  # loads its parts when they are first used
 
 from leadline.core.errors import UsageError
 from leadline.core.format import format_length
+from leadline.features.certify.blame import blamed_parts, subset
 from leadline.features.certify.drift import Drift
 from leadline.results.repeats import Repeats
-from leadline.stats.compare import Comparison, Difference, Pairs, Scope, compare
-from leadline.stats.gate import GateResult, check_gate, parse_gate
+from leadline.stats.compare import Comparison, Difference, Pairs, Scope, compare, group_pairs
+from leadline.stats.gate import Clause, GateCheck, GateResult, check_gate, parse_gate
 from leadline.stats.intervals import Interval, wilson
-from leadline.stats.observations import DEPTH_BANDS, BoolArray, Observations
+from leadline.stats.observations import FloatArray
 
 Outcome = Literal["kept", "lost", "undecided"]
 EXIT_CODES: dict[Outcome, int] = {"kept": 0, "lost": 1, "undecided": 2}
@@ -35,12 +36,20 @@ ALPHA = 0.05
 EARLY_SHARE = 0.3
 FIRST_LOOK = 4
 """Samples a cell at the first look."""
+EARLY_LOOKS = (1 / 6, 0.4, 0.7)
+"""Looks at these shares of all samples; before them there are some for obvious losses, each at four times as many."""
 LAST_BUT_ONE = 0.8
 """The share of all samples up to which there are earlier looks."""
+FIRST_KEPT = 0.15
+"""The share of all samples from which sides can be kept: with fewer, a part is too small even if nothing is lost."""
+SPENDING_POWER = 0.65
+CERTAIN = 1e-4
+"""The adjusted p of a loss below which more samples would not tell better where it is."""
 PART_MARGIN = 1.5
 """The margin of a part, in margins of the whole."""
 PART_SCOPES: tuple[Scope, ...] = ("task", "length", "depth")
-MOST_BLAMED = 4
+DRAWN_AT_ONCE = 1_000_000
+"""Documents of a bootstrap in memory at a time."""
 TIE_NATS = 0.1
 """A flip is a tie where the first token of the answer was ahead of the second candidate by less."""
 FEWEST_TIMES = 3
@@ -55,40 +64,63 @@ class Decision:
     comparison: Comparison
     gate: GateResult
     blamed: tuple[Difference, ...]
-    """The parts that are worse, none of them only because of another one."""
+    """The parts that are worse, none of them only because of another one; none where the loss cannot be placed."""
     alpha: float
     """Of this look."""
+    is_settled: bool
+    """Whether more samples are not needed: a loss that is certain is looked for in the parts until the last look."""
 
     @property
     def exit_code(self) -> int:
         return EXIT_CODES[self.outcome]
 
 
-def looks(samples: int) -> tuple[int, ...]:
-    """Samples a cell at each look: doubling, to the most. One shortly before the last would only cost significance."""
-    steps = []
-    at = FIRST_LOOK
-    while at <= LAST_BUT_ONE * samples:
-        steps.append(at)
-        at *= 2
-    return (*steps, samples)
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at the answers, after so many samples a cell."""
+
+    samples: int
+    alpha: float
+    """Its share of the false alarms, two-sided."""
+    kept_alpha: float
+    """Its share of the losses that are called kept, one-sided."""
+    is_last: bool
 
 
-def alpha_at(number: int, count: int) -> float:
-    """The share of false alarms of look `number` of `count`, counted from 0."""
-    if count == 1:
-        return ALPHA
-    return ALPHA * (EARLY_SHARE / (count - 1) if number < count - 1 else 1 - EARLY_SHARE)
+def looks(samples: int) -> tuple[Look, ...]:
+    """The looks on the way to `samples` a cell. One shortly before the last would only cost significance."""
+    first = [FIRST_LOOK * 4**n for n in range(8) if n == 0 or FIRST_LOOK * 4**n <= EARLY_LOOKS[0] * samples / 2]
+    early = {*first, *(round(share * samples) for share in EARLY_LOOKS)}
+    steps = [*sorted(n for n in early if FIRST_LOOK <= n <= LAST_BUT_ONE * samples), samples]
+    kept = np.diff([_kept_alpha_spent(n / samples) for n in (0, *steps)])
+    alphas = [ALPHA] if len(steps) == 1 else [ALPHA * EARLY_SHARE / (len(steps) - 1)] * (len(steps) - 1)
+    alphas = [*alphas, ALPHA * (1 - EARLY_SHARE)][: len(steps)]
+    return tuple(
+        Look(n, alpha, float(share), n == samples) for n, alpha, share in zip(steps, alphas, kept, strict=True)
+    )
 
 
-def decide(pairs: Pairs, margin: float, alpha: float = ALPHA) -> Decision:
+def only_look(samples: int) -> Look:
+    """At two finished runs."""
+    return Look(samples, ALPHA, ALPHA, is_last=True)
+
+
+def _kept_alpha_spent(share: float) -> float:
+    """Of the 5 %, up to a share of the samples (a power of it: Kim and DeMets 1987)."""
+    return ALPHA * share**SPENDING_POWER if share >= FIRST_KEPT else 0.0
+
+
+def decide(pairs: Pairs, margin: float, look: Look) -> Decision:
     """`margin` is a share: 0.05 accepts a loss of five points."""
     comparison = compare(pairs)
-    scopes = [scope for scope in PART_SCOPES if comparison.of(scope)]
-    gate = check_gate(pairs, parse_gate(gate_rules(margin, scopes)), confidence=1 - alpha)
-    blamed = _blame(pairs, comparison, alpha)
-    outcome: Outcome = "lost" if blamed or gate.verdict == "fail" else "kept" if gate.verdict == "pass" else "undecided"
-    return Decision(outcome, comparison, gate, blamed, alpha)
+    clauses = parse_gate(gate_rules(margin, [scope for scope in PART_SCOPES if comparison.of(scope)]))
+    gate = _judge_kept(pairs, clauses, check_gate(pairs, clauses, confidence=1 - look.alpha), look)
+    worst = min((d.adjusted for d in comparison.differences if d.estimate.mean < 0), default=1.0)
+    is_lost = worst <= look.alpha or gate.verdict == "fail"
+    blamed = blamed_parts(pairs, comparison, look.alpha) if is_lost else ()
+    outcome: Outcome = "lost" if is_lost else "kept" if gate.verdict == "pass" else "undecided"
+    is_settled = look.is_last or outcome == "kept" or (is_lost and (bool(blamed) or worst <= CERTAIN))
+    return Decision(outcome, comparison, gate, blamed, look.alpha, is_settled)
 
 
 def gate_rules(margin: float, scopes: Iterable[str]) -> str:
@@ -97,78 +129,44 @@ def gate_rules(margin: float, scopes: Iterable[str]) -> str:
     return "; ".join([overall, *(f"{scope}:* >= {-100 * PART_MARGIN * margin:g}" for scope in scopes)])
 
 
-def _blame(pairs: Pairs, comparison: Comparison, alpha: float) -> tuple[Difference, ...]:
-    blamed: list[Difference] = []
-    while len(blamed) < MOST_BLAMED:
-        worse = [d for d in comparison.differences if d.adjusted <= alpha and d.estimate.mean < 0]
-        parts = [d for d in worse if d.scope != "overall"]
-        if not worse:
-            break
-        surest = min(parts, key=lambda d: (d.adjusted, d.estimate.mean), default=comparison.overall)
-        outside = _outside(pairs, [*blamed, surest])
-        rest = compare(outside) if len(outside) > 1 else None
-        if not parts or (rest is not None and _is_everywhere(comparison, rest, alpha)):
-            blamed.append(comparison.overall)
-            break
-        blamed.append(surest)
-        if rest is None:
-            break
-        comparison = rest
-    return _without_overlaps(pairs, blamed, alpha)
+def _judge_kept(pairs: Pairs, clauses: Sequence[Clause], gate: GateResult, look: Look) -> GateResult:
+    """The gate with the checks that this look passes: at the last one those whose interval lies above the bound, before
+    that those with so few prompts lost that a loss of the bound would rarely show fewer."""
+    if look.is_last:
+        bounded = check_gate(pairs, clauses, confidence=1 - 2 * look.kept_alpha)
+        passed = [check.interval.low >= check.bound for check in bounded.checks]
+    else:
+        p_of_so_few = _p_of_so_few_lost(pairs, gate.checks)
+        passed = [p_of_so_few[check.name] <= look.kept_alpha for check in gate.checks]
+    checks = tuple(
+        replace(check, verdict="fail" if check.verdict == "fail" else "pass" if is_passed else "undecided")
+        for check, is_passed in zip(gate.checks, passed, strict=True)
+    )
+    verdicts = {check.verdict for check in checks}
+    return replace(
+        gate,
+        checks=checks,
+        verdict="fail" if "fail" in verdicts else "undecided" if "undecided" in verdicts else "pass",
+    )
 
 
-def _without_overlaps(pairs: Pairs, blamed: Sequence[Difference], alpha: float) -> tuple[Difference, ...]:
-    """Parts that are no longer worse outside of the other blamed ones are taken back, the least sure first: a family
-    that was named because of its prompts past a length, before the length was."""
-    kept = list(blamed)
-    while len(kept) > 1:
-        alone = {part.name: _adjusted_alone(pairs, part, [d for d in kept if d is not part]) for part in kept}
-        weakest = max(kept, key=lambda part: alone[part.name])
-        if alone[weakest.name] <= alpha:
-            break
-        kept.remove(weakest)
-    return tuple(kept)
-
-
-def _adjusted_alone(pairs: Pairs, part: Difference, others: Sequence[Difference]) -> float:
-    outside = _outside(pairs, others)
-    differences = compare(outside).differences if len(outside) > 1 else ()
-    same = next((d for d in differences if d.name == part.name), None)
-    if same is None:  # no prompt of it, or nothing else, is left
-        return 0.0 if part.scope == "overall" else 1.0
-    return same.adjusted if same.estimate.mean < 0 else 1.0
-
-
-def _outside(pairs: Pairs, parts: Sequence[Difference]) -> Pairs:
-    rows = np.ones(len(pairs), dtype=np.bool_)
-    for part in parts:
-        if part.scope != "overall":
-            rows &= ~_inside(pairs.base, part)
-    return _subset(pairs, rows)
-
-
-def _is_everywhere(comparison: Comparison, rest: Comparison, alpha: float) -> bool:
-    """Whether no part is to blame: every family, length and depth third points down, and what is left without the
-    surest part is still worse."""
-    if max(comparison.overall.adjusted, rest.overall.p) > alpha or rest.overall.estimate.mean > 0:
-        return False
-    overall = comparison.overall.estimate.mean
-    return all(d.estimate.mean <= overall / 3 for d in comparison.differences)
-
-
-def _inside(data: Observations, part: Difference) -> BoolArray:
-    key = part.key[0]
-    if part.scope == "task":
-        return np.asarray(data.task == key)
-    if part.scope == "length":
-        return np.asarray(data.length == key)
-    low, high = DEPTH_BANDS[str(key)]
-    last = max(band[1] for band in DEPTH_BANDS.values())
-    return np.asarray((data.depth >= low) & ((data.depth < high) | (high == last)))
-
-
-def _subset(pairs: Pairs, rows: BoolArray) -> Pairs:
-    return replace(pairs, base=pairs.base.take(rows), candidate=pairs.candidate.take(rows))
+def _p_of_so_few_lost(pairs: Pairs, checks: Sequence[GateCheck]) -> dict[str, float]:
+    """Of each check, the chance of so few documents that lost anything, were the loss as large as the bound: a document
+    loses at most 1, so the share of them is at least the mean loss (binomial; exact where all weigh alike)."""
+    bounds = {check.name: -check.bound for check in checks}
+    chances: dict[str, float] = {}
+    for scope in ("overall", *PART_SCOPES):
+        grouped = group_pairs(pairs, scope)
+        clusters, document = grouped.difference.documents, grouped.difference.code(("cluster",))
+        numbers, size = grouped.code * clusters + document, len(grouped.keys) * clusters
+        weight = np.bincount(numbers, weights=grouped.weight, minlength=size).reshape(-1, clusters)
+        lost = np.bincount(numbers, weights=grouped.difference.value < 0, minlength=size).reshape(-1, clusters) > 0
+        documents = np.floor(grouped.documents + 1e-9)  # that would weigh alike
+        counts = np.ceil(documents * np.sum(weight * lost, axis=1) - 1e-9)
+        for (_, name), count, n in zip(grouped.keys, counts.tolist(), documents.tolist(), strict=True):
+            if name in bounds:
+                chances[name] = float(scipy.special.bdtr(count, int(n), bounds[name])) if grouped.unit else 1.0
+    return chances
 
 
 # --- figures that people quote ------------------------------------------------------------------
@@ -209,7 +207,7 @@ def _mrcr_area(pairs: Pairs) -> QuotedFigure:
     rows = np.array([str(task).startswith("mrcr") for task in pairs.base.task.tolist()], dtype=np.bool_)
     if not rows.any():
         return QuotedFigure("MRCR AUC ratio", None, note="no MRCR task was asked")
-    return _ratio_of_means("MRCR AUC ratio", _subset(pairs, rows))
+    return _ratio_of_means("MRCR AUC ratio", subset(pairs, rows))
 
 
 def _ratio_of_means(name: str, pairs: Pairs, draws: int = 2000) -> QuotedFigure:
@@ -223,11 +221,22 @@ def _ratio_of_means(name: str, pairs: Pairs, draws: int = 2000) -> QuotedFigure:
     whole = float(sums[1].sum() / max(sums[0].sum(), 1e-9))
     if len(clusters) < 2:
         return QuotedFigure(name, whole, note="one document: no interval")
-    chosen = np.random.default_rng(0).integers(0, len(clusters), (draws, len(clusters)))
-    drawn = np.sort(sums[1][chosen].sum(-1) / np.maximum(sums[0][chosen].sum(-1), 1e-9))
+    drawn = np.sort(_drawn_ratios(sums, draws))
     tail = int(ALPHA / 2 * draws)
     interval = Interval(float(drawn[tail]), float(drawn[-1 - tail]), 1 - ALPHA, "bootstrap over documents")
     return QuotedFigure(name, whole, interval)
+
+
+def _drawn_ratios(sums: FloatArray, draws: int, at_once: int = DRAWN_AT_ONCE) -> FloatArray:
+    """Of the sums of both sides (2 x documents) over as many documents, drawn again and again."""
+    documents, rng = sums.shape[1], np.random.default_rng(0)
+    rows = max(1, at_once // documents)
+    totals = [
+        sums[:, rng.integers(0, documents, (min(rows, draws - first), documents))].sum(axis=-1)
+        for first in range(0, draws, rows)
+    ]
+    base, candidate = np.concatenate(totals, axis=1)
+    return np.asarray(candidate / np.maximum(base, 1e-9))
 
 
 Times = Sequence[tuple[int, float]]

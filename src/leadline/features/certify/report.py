@@ -36,7 +36,8 @@ def headline(found: Certification) -> str:
         return f"Kept: {change} overall ({span}); a loss of {margin:g} points or more is ruled out. {asked}."
     if found.decision.outcome == "lost":
         blamed = found.decision.blamed
-        where = "; ".join(f"{d.name} {100 * d.estimate.mean:+.1f} points" for d in blamed) or f"overall {change}"
+        where = "; ".join(f"{d.name} {100 * d.estimate.mean:+.1f} points" for d in blamed)
+        where = where or f"{change} overall, but no one part has all of the loss, and not every part has some"
         return f"Lost: {sanitise(where, 300)}. {asked}."
     more = [check.times_more for check in found.decision.gate.checks if check.times_more is not None]
     need = f" About {max(more) * found.samples:.0f} samples a cell would decide." if more else ""

@@ -26,9 +26,9 @@ from leadline.features.certify.decide import (
     QuotedFigure,
     SelfFlips,
     Ties,
-    alpha_at,
     decide,
     looks,
+    only_look,
     speed_figures,
 )
 from leadline.features.certify.drift import (
@@ -139,8 +139,8 @@ def certify_sides(
             _refuse_other_prompts(base, candidate, [plan for _, plan in sides if plan is not None])
         measured = [(side, plan) for side, plan in sides if plan is not None]
         samples = max((plan.spec.samples for _, plan in measured), default=0) or _samples_of(candidate.folder)
-        steps = looks(samples) if measured else (samples,)
-        for number, upto in enumerate(steps):
+        for look in looks(samples) if measured else (only_look(samples),):
+            upto = look.samples
             for side, plan in measured:
                 _ask(side, plan, upto, listening)
             runs = load_run(base.folder), load_run(candidate.folder)
@@ -148,9 +148,9 @@ def certify_sides(
             for side, run in zip((base, candidate), runs, strict=True):
                 refuse_unmeasured(side.folder, run.totals)
                 _refuse_silent(side)
-            decision = decide(_first_samples(pairs, upto), margin, alpha_at(number, len(steps)))
+            decision = decide(_first_samples(pairs, upto), margin, look)
             say(f"{upto} samples a cell: {decision.outcome}")
-            if decision.outcome != "undecided":
+            if decision.is_settled:
                 break
         for side, plan in measured:
             again += after(side, plan, upto)
