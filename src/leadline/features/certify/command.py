@@ -150,7 +150,7 @@ def certify(
         )
         if not samples:
             sides = _sized(sides, margin, power)
-        found = certify_sides(
+        certification = certify_sides(
             *sides,
             margin=margin,
             listening=ProgressListener,
@@ -165,55 +165,55 @@ def certify(
         for role, command in (("base", serve_base), ("candidate", serve_candidate))
         if command
     ]
-    page = write_page(found, out / "certify.html", servers)
+    page = write_page(certification, out / "certify.html", servers)
     if junit is not None:
         junit.parent.mkdir(parents=True, exist_ok=True)
-        junit.write_text(junit_xml(found), encoding="utf-8")
+        junit.write_text(junit_xml(certification), encoding="utf-8")
     if keep_failures is not None:
-        written = write_failures(found, keep_failures)
+        written = write_failures(certification, keep_failures)
         say(f"{format_count(len(written), 'lost prompt')} in {keep_failures}")
     if json:
-        print_json(values(found))
+        print_json(values(certification))
     elif markdown:
-        echo(as_markdown(found))
+        echo(as_markdown(certification))
     else:
-        _show(found, page)
-    return found.decision.exit_code
+        _show(certification, page)
+    return certification.decision.exit_code
 
 
-def _show(found: Certification, page: Path) -> None:
-    colour = {"kept": "green", "lost": "red", "undecided": "yellow"}[found.decision.outcome]
-    echo(headline(found), bold=True, colour=colour)
+def _show(certification: Certification, page: Path) -> None:
+    colour = {"kept": "green", "lost": "red", "undecided": "yellow"}[certification.decision.outcome]
+    echo(headline(certification), bold=True, colour=colour)
     echo()
     print_table(
-        [difference_row(d) for d in found.decision.comparison.differences], HEADER, right=frozenset(range(1, 8))
+        [difference_row(d) for d in certification.decision.comparison.differences], HEADER, right=frozenset(range(1, 8))
     )
     echo()
-    for figure in figures(found):
+    for figure in figures(certification):
         echo(f"{figure.name:<22} {format_figure(figure)}")
-    for line in noise_lines(found):
+    for line in noise_lines(certification):
         echo(line)
-    if rows := drift_rows(found):
+    if rows := drift_rows(certification):
         echo()
         print_table(rows, DRIFT_HEADER, right=frozenset(range(1, len(DRIFT_HEADER))))
-    for figure in found.speeds:
+    for figure in certification.speeds:
         echo(f"{figure.name:<28} {format_figure(figure)} of the base's")
-    for warning in found.warnings:
+    for warning in certification.warnings:
         warn(warning)
     echo(f"page      {page}")
 
 
 def _values(task: str, lengths: str, depths: str, samples: int | None, workers: int) -> dict[str, Any]:
     """The values of the spec, without the model."""
-    found: dict[str, Any]
+    spec_values: dict[str, Any]
     if task in registry.names("suites"):
         suite: Suite = registry.find("suites", task)
-        known = registry.names("tasks")
-        found = {**suite.values, "tasks": [t for t in suite.values["tasks"] if _name_of(t) in known]}
+        installed = registry.names("tasks")
+        spec_values = {**suite.values, "tasks": [t for t in suite.values["tasks"] if _name_of(t) in installed]}
     else:
-        found = {"tasks": [task], "lengths": "2k,4k,8k,16k", "depths": 3, "samples": 16}
-    given = {"lengths": lengths, "depths": depths, "samples": samples}
-    return {**found, **{key: value for key, value in given.items() if value}, "limits": {"workers": workers}}
+        spec_values = {"tasks": [task], "lengths": "2k,4k,8k,16k", "depths": 3, "samples": 16}
+    overrides = {"lengths": lengths, "depths": depths, "samples": samples}
+    return {**spec_values, **{key: value for key, value in overrides.items() if value}, "limits": {"workers": workers}}
 
 
 def _name_of(task: str | Mapping[str, Any]) -> str:
@@ -231,11 +231,11 @@ def _sides(
     if finished is not None and not (is_run(base) and is_run(candidate)):
         spec = read_manifest(Path(finished)).spec  # the other side is asked what this one was
         given = {key: value for key, value in spec.items() if key != "model"} | {"limits": given["limits"]}
-    asked = (("base", base, serve_base), ("candidate", candidate, serve_candidate))
-    made = [side_of(role, text, given, out, _server(command, text, out, role)) for role, text, command in asked]
-    if made[0].spec is not None and made[1].spec is not None and base == candidate:
+    arguments = (("base", base, serve_base), ("candidate", candidate, serve_candidate))
+    sides = [side_of(role, text, given, out, _server(command, text, out, role)) for role, text, command in arguments]
+    if sides[0].spec is not None and sides[1].spec is not None and base == candidate:
         warn("both sides are the same model: only its own noise can show")
-    return made[0], made[1]
+    return sides[0], sides[1]
 
 
 def _server(command: str, model: str, out: Path, role: str) -> StartedServer | None:
@@ -252,8 +252,8 @@ def _sized(sides: tuple[Side, Side], margin: float, power: float) -> tuple[Side,
     spec = specs[0]
     places = [(t.title, length, depth) for t in spec.tasks for length in spec.lengths for depth in spec.depths]
     needed = samples_needed(places, margin, power)
-    at = ", ".join(str(look.samples) for look in looks(needed))
-    say(f"at most {needed} samples a cell for a loss of {100 * margin:g} points; looks after {at}")
+    steps = ", ".join(str(look.samples) for look in looks(needed))
+    say(f"at most {needed} samples a cell for a loss of {100 * margin:g} points; looks after {steps}")
     return tuple(  # type: ignore[return-value]
         replace(side, spec=side.spec and side.spec.model_copy(update={"samples": needed})) for side in sides
     )
@@ -261,15 +261,17 @@ def _sized(sides: tuple[Side, Side], margin: float, power: float) -> tuple[Side,
 
 def _replay(path: Path, model: str) -> int:
     prompt = read_failure(path)
-    found = ask_again(prompt, model or prompt.candidate_model)
+    replayed = ask_again(prompt, model or prompt.candidate_model)
     echo(f"cell       {prompt.cell}")
     echo(f"expected   {', '.join(prompt.targets)}")
     echo(f"base       {prompt.base_answer}")
     echo(f"candidate  {prompt.candidate_answer}")
-    if found.problem:
-        warn(found.problem)
+    if replayed.problem:
+        warn(replayed.problem)
         return 2
-    echo(f"now        {found.answer}  (score {found.score:g})")
-    same = found.first_token is None
-    echo("the answer of the base" if same else f"first different token: {(found.first_token or 0) + 1} of the answer")
-    return 0 if (found.score or 0.0) >= prompt.base_score else 1
+    echo(f"now        {replayed.answer}  (score {replayed.score:g})")
+    same = replayed.first_token is None
+    echo(
+        "the answer of the base" if same else f"first different token: {(replayed.first_token or 0) + 1} of the answer"
+    )
+    return 0 if (replayed.score or 0.0) >= prompt.base_score else 1

@@ -254,17 +254,19 @@ def speed_figures(base: tuple[Times, Times], candidate: tuple[Times, Times]) -> 
 
 
 def _median_ratios(base: Times, candidate: Times) -> dict[int, tuple[float, Interval | None]]:
-    found: dict[int, tuple[float, Interval | None]] = {}
+    ratios: dict[int, tuple[float, Interval | None]] = {}
     for length in sorted({n for n, _ in base} & {n for n, _ in candidate}):
         old, new = (np.array([s for n, s in side if n == length]) for side in (base, candidate))
         value = float(np.median(new) / max(float(np.median(old)), 1e-9))
         rng = np.random.default_rng(length)
         drawn = [np.median(side[rng.integers(0, len(side), (1000, len(side)))], axis=1) for side in (old, new)]
-        ratios = np.sort(drawn[1] / np.maximum(drawn[0], 1e-9))
+        drawn_ratios = np.sort(drawn[1] / np.maximum(drawn[0], 1e-9))
         enough = min(len(old), len(new)) >= FEWEST_TIMES
-        interval = Interval(float(ratios[25]), float(ratios[-26]), 1 - ALPHA, "bootstrap") if enough else None
-        found[length] = value, interval
-    return found
+        interval = (
+            Interval(float(drawn_ratios[25]), float(drawn_ratios[-26]), 1 - ALPHA, "bootstrap") if enough else None
+        )
+        ratios[length] = value, interval
+    return ratios
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,7 @@ def drift_file(folder: Path) -> Path:
 
 
 def read_drift(folder: Path) -> SideDrift:
-    """Empty where a side was not asked, as a finished run; a torn last line is left out."""
+    """Empty where a side was not drift, as a finished run; a torn last line is left out."""
     path, prompts = drift_file(folder), []
     for line in path.read_bytes().splitlines() if path.exists() else ():
         try:
@@ -127,21 +127,21 @@ def ask_prompt(model: Model, document: Document, probe: Probe, answer: str, *, f
     ids = np.concatenate([prompt, written])
     cuts = (*spread_cuts(len(prompt), probe.cell.key), *range(len(prompt), len(ids)))
     cell = probe.cell
-    asked = PromptDrift(cell.key, cell.length, len(prompt), cuts)
+    drift = PromptDrift(cell.key, cell.length, len(prompt), cuts)
     if not isinstance(model, NextTokenModel):
-        return msgspec.structs.replace(asked, problem=f"{model.card.name} gives no log-probabilities")
+        return msgspec.structs.replace(drift, problem=f"{model.card.name} gives no log-probabilities")
     after = model.next_tokens(ids, cuts, CANDIDATES)
     if isinstance(after, Failure):
-        return msgspec.structs.replace(asked, problem=after.message)
-    asked = msgspec.structs.replace(asked, after=tuple(after))
+        return msgspec.structs.replace(drift, problem=after.message)
+    drift = msgspec.structs.replace(drift, after=tuple(after))
     if not fresh:
-        return asked
+        return drift
     ends = [max(1, len(prompt) - 8), len(prompt)]
     cached = model.next_tokens(prompt, ends, CANDIDATES)
     anew = model.next_tokens(prompt, ends, CANDIDATES, fresh=True)
     if isinstance(cached, Failure) or isinstance(anew, Failure):
-        return asked
-    return msgspec.structs.replace(asked, cached=tuple(cached), fresh=tuple(anew))
+        return drift
+    return msgspec.structs.replace(drift, cached=tuple(cached), fresh=tuple(anew))
 
 
 def spread_cuts(tokens: int, key: str) -> list[int]:

@@ -48,24 +48,24 @@ class LostPrompt(msgspec.Struct, frozen=True, kw_only=True):
     """The first token of the answers that differs, in the base's tokenizer."""
 
 
-def write_failures(found: Certification, folder: Path) -> list[Path]:
+def write_failures(certification: Certification, folder: Path) -> list[Path]:
     """A JSON file for every prompt with a lower score in the candidate."""
-    runs = found.base, found.candidate
+    runs = certification.base, certification.candidate
     old, new = ({r.cell.key: r for r in read_records(run.folder) if not r.failed} for run in runs)
     lost = {key for key in old.keys() & new.keys() if (new[key].score or 0.0) < (old[key].score or 0.0)}
     if not lost:
         return []
     folder.mkdir(parents=True, exist_ok=True)
-    spec = {k: v for k, v in found.base.manifest.spec.items() if k != "model"}
+    spec = {k: v for k, v in certification.base.manifest.spec.items() if k != "model"}
     written = []
-    with prepare(make_spec({**spec, "model": found.base.model}), planning=True) as plan:
+    with prepare(make_spec({**spec, "model": certification.base.model}), planning=True) as plan:
         for document, probe in _documents(plan, lost):
             key = probe.cell.key
             texts = tuple(_answer(side[key]) for side in (old, new))
             prompt = LostPrompt(
                 spec=spec, cell=key, prompt_digest=document.prompt_digest(probe), prompt=document.prompt_text(probe),
                 ids=tuple(document.prompt_ids(probe).tolist()), targets=old[key].question.targets,
-                base_model=found.base.model, candidate_model=found.candidate.model,
+                base_model=certification.base.model, candidate_model=certification.candidate.model,
                 base_answer=texts[0], candidate_answer=texts[1], base_score=old[key].score or 0.0,
                 candidate_score=new[key].score or 0.0, first_difference=_first_difference(*texts),
                 first_token=_first_difference(*(plan.model.tokenizer.encode(text).tolist() for text in texts)),
@@ -102,14 +102,14 @@ class Replayed:
 def replay(prompt: LostPrompt, model: str) -> Replayed:
     """Asks the model this prompt, after a check that it is the same to the byte."""
     with prepare(make_spec({**prompt.spec, "model": model}, where="replay")) as plan:
-        found = list(_documents(plan, {prompt.cell}))
-        if not found or found[0][0].prompt_digest(found[0][1]) != prompt.prompt_digest:
+        matches = list(_documents(plan, {prompt.cell}))
+        if not matches or matches[0][0].prompt_digest(matches[0][1]) != prompt.prompt_digest:
             raise UsageError(
                 "this model's prompt is not the one in the file: its tokenizer or template differs",
                 where=prompt.cell,
                 fix="give the model the tokenizer and template of the base (tokenizer=FOLDER, template=FILE)",
             )
-        document, probe = found[0]
+        document, probe = matches[0]
         [answer] = LogprobAdapter(plan.model).answer(document, [probe])
         if isinstance(answer.outcome, Failure):
             return Replayed("", None, f"{answer.outcome.why}: {answer.outcome.message}")

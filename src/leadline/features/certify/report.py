@@ -25,44 +25,44 @@ PACKAGE = "leadline.features.certify"
 HEADER = ("part", "base", "candidate", "change", "95% interval", "lost", "gained", "p", "verdict")
 
 
-def headline(found: Certification) -> str:
+def headline(certification: Certification) -> str:
     """One sentence: the verdict, and where."""
-    overall, margin = found.decision.comparison.overall, -100 * found.decision.gate.checks[0].bound
+    overall, margin = certification.decision.comparison.overall, -100 * certification.decision.gate.checks[0].bound
     change = f"{100 * overall.estimate.mean:+.1f} points"
     interval = overall.estimate.interval
     span = f"95%: {100 * interval.low:+.1f} to {100 * interval.high:+.1f}"
-    asked = f"{format_count(found.decision.comparison.pairs, 'prompt')}, {found.samples} samples a cell"
-    if found.decision.outcome == "kept":
+    asked = f"{format_count(certification.decision.comparison.pairs, 'prompt')}, {certification.samples} samples a cell"
+    if certification.decision.outcome == "kept":
         return f"Kept: {change} overall ({span}); a loss of {margin:g} points or more is ruled out. {asked}."
-    if found.decision.outcome == "lost":
-        blamed = found.decision.blamed
+    if certification.decision.outcome == "lost":
+        blamed = certification.decision.blamed
         where = "; ".join(f"{d.name} {100 * d.estimate.mean:+.1f} points" for d in blamed)
         where = where or f"{change} overall, but no one part has all of the loss, and not every part has some"
         return f"Lost: {sanitise(where, 300)}. {asked}."
-    more = [check.times_more for check in found.decision.gate.checks if check.times_more is not None]
-    need = f" About {max(more) * found.samples:.0f} samples a cell would decide." if more else ""
+    more = [check.times_more for check in certification.decision.gate.checks if check.times_more is not None]
+    need = f" About {max(more) * certification.samples:.0f} samples a cell would decide." if more else ""
     return f"Undecided: {change} overall ({span}), neither a loss of {margin:g} points nor none. {asked}.{need}"
 
 
-def noise_lines(found: Certification) -> list[str]:
+def noise_lines(certification: Certification) -> list[str]:
     """What each side does to itself."""
-    lines = [f"{flips.role} asked again: {flips.repeats.describe()}" for flips in found.self_flips]
-    flip = next(figure for figure in figures(found) if figure.name == "flip rate")
+    lines = [f"{flips.role} asked again: {flips.repeats.describe()}" for flips in certification.self_flips]
+    flip = next(figure for figure in figures(certification) if figure.name == "flip rate")
     assert flip.value is not None
-    lines.append(f"between the sides: {format_figure(flip)} scored otherwise{_tie_words(found)}")
-    for cache in found.caches:
+    lines.append(f"between the sides: {format_figure(flip)} scored otherwise{_tie_words(certification)}")
+    for cache in certification.caches:
         summary = cache.summary
         reused = "" if cache.cached_tokens is None else f" ({cache.cached_tokens:,} tokens reused)"
         lines.append(
             f"{cache.role} from its cache{reused} against itself read afresh: mean KL {summary.kl.value:.2g} nats, "
             f"largest difference {summary.largest:.2g} nats, same first token at {_percent(summary.same_top)}"
         )
-    lines += [f"{role}, deterministic mode: {mode}" for role, mode in found.determinism]
+    lines += [f"{role}, deterministic mode: {mode}" for role, mode in certification.determinism]
     return lines
 
 
-def _tie_words(found: Certification) -> str:
-    ties = found.ties
+def _tie_words(certification: Certification) -> str:
+    ties = certification.ties
     if not ties.known:
         return ""
     return f"; {ties.ties} of {ties.known} flips with a known margin are ties (below {TIE_NATS:g} nats)"
@@ -75,9 +75,9 @@ def _percent(mean: DriftMean) -> str:
 DRIFT_HEADER = ("position", "places", "mean KL", "95% interval", "same top-1", "change in NLL", "95% interval")
 
 
-def drift_rows(found: Certification) -> list[tuple[str, ...]]:
+def drift_rows(certification: Certification) -> list[tuple[str, ...]]:
     """The whole and each bucket of positions; none where log-probabilities were not compared."""
-    if found.drift.problem:
+    if certification.drift.problem:
         return []
     return [
         (
@@ -89,7 +89,7 @@ def drift_rows(found: Certification) -> list[tuple[str, ...]]:
             "-" if summary.nll.value is None else f"{summary.nll.value:+.2g}",
             _span(summary.nll),
         )
-        for summary in (found.drift.overall, *found.drift.buckets)
+        for summary in (certification.drift.overall, *certification.drift.buckets)
     ]
 
 
@@ -97,8 +97,8 @@ def _span(mean: DriftMean) -> str:
     return "-" if mean.interval is None else f"{mean.interval.low:.2g} to {mean.interval.high:.2g}"
 
 
-def figures(found: Certification) -> tuple[QuotedFigure, ...]:
-    return quoted_figures(found.pairs, found.decision, found.drift)
+def figures(certification: Certification) -> tuple[QuotedFigure, ...]:
+    return quoted_figures(certification.pairs, certification.decision, certification.drift)
 
 
 def format_figure(figure: QuotedFigure) -> str:
@@ -115,44 +115,47 @@ def format_figure(figure: QuotedFigure) -> str:
     return f"{value} ({100 * figure.interval.low:.1f} to {100 * figure.interval.high:.1f})"
 
 
-def values(found: Certification) -> dict[str, Any]:
+def values(certification: Certification) -> dict[str, Any]:
     """For programs."""
     return {
-        "outcome": found.decision.outcome,
-        "headline": headline(found),
-        "base": str(found.base.folder),
-        "candidate": str(found.candidate.folder),
-        "samples_a_cell": found.samples,
-        "most_samples_a_cell": found.max_samples,
-        "alpha_of_this_look": found.decision.alpha,
-        "blamed": [d.name for d in found.decision.blamed],
-        "figures": {figure.name: asdict(figure) for figure in figures(found)},
-        "candidate_over_base": {figure.name: asdict(figure) for figure in found.speeds},
-        "drift": asdict(found.drift),
-        "cached_against_fresh": [asdict(cache) for cache in found.caches],
-        "ties": asdict(found.ties),
-        "deterministic_mode": dict(found.determinism),
-        "asked_again": [{"role": flips.role, **repeats_values(flips.repeats)} for flips in found.self_flips],
-        "checks": [asdict(check) for check in found.decision.gate.checks],
-        "parts": [asdict(d) for d in found.decision.comparison.differences],
-        "differing": list(found.warnings),
+        "outcome": certification.decision.outcome,
+        "headline": headline(certification),
+        "base": str(certification.base.folder),
+        "candidate": str(certification.candidate.folder),
+        "samples_a_cell": certification.samples,
+        "most_samples_a_cell": certification.max_samples,
+        "alpha_of_this_look": certification.decision.alpha,
+        "blamed": [d.name for d in certification.decision.blamed],
+        "figures": {figure.name: asdict(figure) for figure in figures(certification)},
+        "candidate_over_base": {figure.name: asdict(figure) for figure in certification.speeds},
+        "drift": asdict(certification.drift),
+        "cached_against_fresh": [asdict(cache) for cache in certification.caches],
+        "ties": asdict(certification.ties),
+        "deterministic_mode": dict(certification.determinism),
+        "asked_again": [{"role": flips.role, **repeats_values(flips.repeats)} for flips in certification.self_flips],
+        "checks": [asdict(check) for check in certification.decision.gate.checks],
+        "parts": [asdict(d) for d in certification.decision.comparison.differences],
+        "differing": list(certification.warnings),
     }
 
 
-def markdown(found: Certification) -> str:
+def markdown(certification: Certification) -> str:
     """For a pull request."""
-    rows = [f"- {figure.name}: {escape_markdown(format_figure(figure))}" for figure in figures(found)]
-    rows += [f"- {escape_markdown(line)}" for line in noise_lines(found)]
+    rows = [f"- {figure.name}: {escape_markdown(format_figure(figure))}" for figure in figures(certification)]
+    rows += [f"- {escape_markdown(line)}" for line in noise_lines(certification)]
     rows += [
-        f"- {figure.name}, candidate over base: {escape_markdown(format_figure(figure))}" for figure in found.speeds
+        f"- {figure.name}, candidate over base: {escape_markdown(format_figure(figure))}"
+        for figure in certification.speeds
     ]
-    table = comparison_markdown(found.decision.comparison)
-    return "\n".join([f"**{escape_markdown(headline(found))}**", "", *rows, "", table])
+    table = comparison_markdown(certification.decision.comparison)
+    return "\n".join([f"**{escape_markdown(headline(certification))}**", "", *rows, "", table])
 
 
-def junit(found: Certification) -> str:
+def junit(certification: Certification) -> str:
     return junit_xml(
-        found.decision.gate, suite=f"{found.base.name} -> {found.candidate.name}", about={"verdict": headline(found)}
+        certification.decision.gate,
+        suite=f"{certification.base.name} -> {certification.candidate.name}",
+        about={"verdict": headline(certification)},
     )
 
 
@@ -161,31 +164,31 @@ def _asked_model(run: Run) -> str:
     return redact(sanitise(str(run.manifest.spec.get("model", run.model)), 200))
 
 
-def write_page(found: Certification, path: Path, servers: list[tuple[str, str]]) -> Path:
+def write_page(certification: Certification, path: Path, servers: list[tuple[str, str]]) -> Path:
     """One table and one picture."""
     style = page_style() + asset("certify.css", PACKAGE)
-    names = found.base.name, found.candidate.name
+    names = certification.base.name, certification.candidate.name
     text = template("certify.html", PACKAGE).render(
-        title=f"{found.decision.outcome}: {names[0]} -> {names[1]} · Leadline",
+        title=f"{certification.decision.outcome}: {names[0]} -> {names[1]} · Leadline",
         policy=policy(style, ""),
         style=Markup(style),
-        outcome=found.decision.outcome,
-        headline=headline(found),
+        outcome=certification.decision.outcome,
+        headline=headline(certification),
         sides=[
-            ("base", _asked_model(found.base)),
-            ("candidate", _asked_model(found.candidate)),
+            ("base", _asked_model(certification.base)),
+            ("candidate", _asked_model(certification.candidate)),
             *servers,
         ],
         header=HEADER,
-        rows=[difference_row(d) for d in found.decision.comparison.differences],
-        checks=[(c.name, f"{100 * c.bound:+g}", c.verdict) for c in found.decision.gate.checks],
-        picture=PageFigure(difference_map(found.decision.comparison, names, titled=True), "difference"),
-        figures=[(figure.name, format_figure(figure)) for figure in figures(found)],
-        speeds=[(figure.name, format_figure(figure)) for figure in found.speeds],
+        rows=[difference_row(d) for d in certification.decision.comparison.differences],
+        checks=[(c.name, f"{100 * c.bound:+g}", c.verdict) for c in certification.decision.gate.checks],
+        picture=PageFigure(difference_map(certification.decision.comparison, names, titled=True), "difference"),
+        figures=[(figure.name, format_figure(figure)) for figure in figures(certification)],
+        speeds=[(figure.name, format_figure(figure)) for figure in certification.speeds],
         drift_header=DRIFT_HEADER,
-        drift=drift_rows(found),
-        noise=noise_lines(found),
-        warnings=found.warnings,
+        drift=drift_rows(certification),
+        noise=noise_lines(certification),
+        warnings=certification.warnings,
         version=__version__,
     )
     path.parent.mkdir(parents=True, exist_ok=True)

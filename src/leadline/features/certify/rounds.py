@@ -165,7 +165,7 @@ def certify_sides(
         tuple(again),
         tuple(map(str, obstacles)),
         compare_drift(*drifts),
-        tuple(found for found in caches if found is not None),
+        tuple(cache for cache in caches if cache is not None),
         count_ties(base.folder, candidate.folder, upto),
         tuple(speed_figures(times_of(drifts[0]), times_of(drifts[1]))),
         tuple((side.role, deterministic_mode(side)) for side in (base, candidate)),
