@@ -142,6 +142,7 @@ EXTRA_ALLOWANCE = "extra_allowance"
 """The label with the tokens that a question is allowed beyond its answer, for thinking."""
 
 OnOverflow = Literal["send", "middle", "refuse", "drop"]
+ToolDeclaration = Literal["auto", "template", "text"]
 """Send it all the same; cut its middle; count it as failed; leave it out."""
 
 
@@ -169,7 +170,10 @@ class Draft:
     templated: bool = True
     """False sends the text without chat template where the model allows it."""
     tools: tuple[Tool, ...] = ()
-    """Tools that are declared to the model, through its own chat template; in the text where there is none."""
+    """Tools that are declared to the model."""
+    declare: ToolDeclaration = "auto"
+    """Where tools are declared: in the model's own chat template, in the text, or in the text where the template
+    declares none."""
 
     def with_questions(self, change: Callable[[DraftQuestion], DraftQuestion]) -> Draft:
         """The same document with every question changed."""

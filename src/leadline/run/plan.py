@@ -292,11 +292,13 @@ def _prepare(spec: Spec, open_: OpenModel | None, listen: Listener, planning: bo
             notes += _batch_notes(batches, sum(costs.values(), Cost()), built)
         expected = forecast(spec, tasks, model, allowed, fitter)
         notes += (*unbuilt, *_short_allowances(built, fitter), *expected)
-        overlaps = (*sentence_notes(tasks), *overlap_notes(spec, tasks, built, fitter))
+        texts = (*sentence_notes(tasks), *overlap_notes(spec, tasks, built, fitter))
+        if fitter.tools_note:
+            texts = (fitter.tools_note, *texts)
         manifest = manifest_for(
-            spec, tasks, model, fitter, planned=count_cells(spec, tasks), built=built, notes=(*chosen, *overlaps)
+            spec, tasks, model, fitter, planned=count_cells(spec, tasks), built=built, notes=(*chosen, *texts)
         )
-        notes += overlaps
+        notes += texts
         prompts = {title: prompts_of(task, allowed[title], built[title]) for title, task in tasks.items()}
         return Plan(spec, tasks, model, fitter, manifest, costs, allowed, notes, prompts, tariff, expected)
     except BaseException:

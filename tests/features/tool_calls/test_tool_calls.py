@@ -26,7 +26,6 @@ from leadline.text.tokenizers import ByteTokenizer, WhitespaceTokenizer
 from support.agent_readers import solve_call
 from support.chat_templates import SOURCES
 from support.exact_lengths import TOKENIZERS, is_exact, opened
-from support.fitting import fit
 
 TOOLS_IN = (
     "{% if tools %}<tools>{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}</tools>{% endif %}",
@@ -127,20 +126,34 @@ def test_tools_can_be_declared_in_the_text() -> None:
     document = document_of(Fitter(ByteTokenizer(), template.frame()), 9000, 1, declare="text", tools=2)
     assert not document.tools
     assert "You can call these tools:" in document.text
-    plain = fit(
-        registry.task(TaskSpec(name="tool_calls")).write([Cell("tool_calls", 3000, 0.5, 1)], seed=5),
-        WhitespaceTokenizer(),
-        completion_frame(),
-    )
-    assert "You can call these tools:" in plain.text  # a text without template has no other place for them
+    assert document.probes[0].notes == ()
+
+
+def test_tools_are_in_the_text_and_the_record_says_so_where_the_template_declares_none() -> None:
+    tokenizer, template = ByteTokenizer(), ChatTemplate(SOURCES["llama3"], where="the template of x")
+    chat, completion = Fitter(tokenizer, template.frame()), Fitter(tokenizer, completion_frame())
+    chat.declare_tools = template.tool_frame
+    for fitter, why in ((chat, "the chat template declares no"), (completion, "a completion has no chat template")):
+        document = document_of(fitter, 9000, 1, tools=2)
+        assert (document.tools, document.text.count("You can call these tools:")) == ((), 1)
+        assert is_exact(document, tokenizer)
+        [note] = document.probes[0].notes
+        assert note == fitter.tools_note
+        assert note.startswith(f"tools are declared in the text: {why}")
+        with pytest.raises(TokenizerError, match=why):
+            document_of(fitter, 9000, 1, declare="template", tools=2)
 
 
 # --- servers ---
 
 
-def run_with_server(tmp_path: Path, answer: dict[str, Any]) -> tuple[Run, list[dict[str, Any]]]:
+def run_with_server(
+    tmp_path: Path, answer: dict[str, Any], tools: str = TOOLS_IN[0], *others: dict[str, Any], **options: Any
+) -> tuple[Run, list[dict[str, Any]]]:
+    """A run of `tool_calls` and other tasks on a server whose template writes tools like this."""
+    tmp_path.mkdir(exist_ok=True)
     seen: list[dict[str, Any]] = []
-    source = TOOLS_IN[0] + SOURCES["llama3"]
+    source = tools + SOURCES["llama3"]
     (tmp_path / "template.jinja").write_text(source)
 
     def serve(request: HttpRequest) -> HttpReply:
@@ -159,7 +172,7 @@ def run_with_server(tmp_path: Path, answer: dict[str, Any]) -> tuple[Run, list[d
 
     with served_by(serve) as base_url:
         model = f"openai:fake?base_url={base_url}&tokenizer=bytes&template={tmp_path}/template.jinja"
-        tasks = [{"name": "tool_calls", "tools": 2, "haystack": "noise"}]
+        tasks = [{"name": "tool_calls", "tools": 2, "haystack": "noise", **options}, *others]
         spec = make_spec({"model": model, "tasks": tasks, "lengths": [9000], "depths": 1, "samples": 2})
         folder = measure(spec, tmp_path / "run").folder
     return load_run(folder), [body for body in seen if "tools" in body]
@@ -181,6 +194,18 @@ def test_broken_arguments_of_a_server_are_kept_as_they_came(tmp_path: Path) -> N
     function = {"name": "seal_vault", "arguments": '{"target": '}
     run, _ = run_with_server(tmp_path, {"content": "", "tool_calls": [{"function": function}]})
     assert {r.scores["tool_calls"].explanation for r in run.records} == {"json: not valid JSON"}
+
+
+def test_a_suite_is_measured_whole_where_the_template_declares_no_tools(tmp_path: Path) -> None:
+    run, bodies = run_with_server(tmp_path, {"content": "yes"}, "", {"name": "compaction"})
+    assert (run.totals.asked, run.totals.failed, bodies) == (4, 0, [])
+    note = "tools are declared in the text: the chat template declares no tools"
+    for record in run.records:
+        assert (note in record.sent.notes) is (record.cell.task == "tool_calls")
+        assert record.receipt.ok
+    assert run.manifest.model["notes"].count(note) == 1
+    with pytest.raises(TokenizerError, match="the chat template declares no tools"):
+        run_with_server(tmp_path / "x", {"content": "yes"}, "", {"name": "compaction"}, declare="template")
 
 
 # --- planted losers ---

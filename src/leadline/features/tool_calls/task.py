@@ -2,8 +2,8 @@
 
 A session of an agent of exact length says, here and there, which tool a step needs and with which arguments; some of
 that changes on the way. The question asks for that step, and the answer is one call. Tools are declared through the
-model's own chat template, in the text where there is none, and no tool is ever run. Distractors are the steps of other
-jobs with tools and arguments of the same form, and tools whose names differ by one letter.
+model's own chat template, in the text where it declares none, and no tool is ever run. Distractors are the steps of
+other jobs with tools and arguments of the same form, and tools whose names differ by one letter.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import json
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from pydantic import Field
 
 from leadline.core.contracts import Source
-from leadline.core.drafts import Draft, DraftQuestion, Fact
+from leadline.core.drafts import Draft, DraftQuestion, Fact, ToolDeclaration
 from leadline.core.seeds import rng
 from leadline.core.types import Cell, Reading
 from leadline.features.tool_calls.scorers import NEAR_MISS, STALE_TOOL, STALE_VALUE
@@ -25,7 +25,6 @@ from leadline.features.tool_calls.tools import ToolSet, draw_arguments, other_to
 from leadline.tasks.placement import fact_depths
 from leadline.tasks.wording import PromptPart, WordedTask
 from leadline.tasks.words import draw_new_value
-from leadline.text.chat import tools_as_text
 from leadline.text.sources import open_source, stretch_of
 
 INSTRUCTION = (
@@ -78,8 +77,8 @@ class ToolCalls(WordedTask):
     changes: int = Field(2, ge=0, le=5, description="how many of tool and arguments change on the way")
     steps: int = Field(3, ge=1, le=16, description="steps in the session; those not asked for are distractors")
     spread: float = Field(0.2, ge=0, le=1, description="width of the band that holds the newest facts")
-    declare: Literal["template", "text"] = Field(
-        "template", description="tools in the model's chat template, or in the text"
+    declare: ToolDeclaration = Field(
+        "auto", description="tools in the model's chat template, in the text, or in the text where it declares none"
     )
     answer_tokens: int = Field(160, ge=1, description="tokens for the call")
 
@@ -106,10 +105,7 @@ class ToolCalls(WordedTask):
             facts += more
         filler = stretch_of(self._source(), self.cluster(cells), seed, tokens=cell.length)
         draft = self.new_draft(cells, filler, facts, (self._ask(cell, asked, others, known, needed),))
-        declared = known.declarations()
-        if self.declare == "text":
-            return replace(draft, head=tools_as_text(declared) + draft.head)
-        return replace(draft, tools=declared)
+        return replace(draft, tools=known.declarations(), declare=self.declare)
 
     def _step(self, known: ToolSet, draw: random.Random, taken: set[str]) -> SessionStep:
         name = draw_new_value("words", draw, taken, self.split)

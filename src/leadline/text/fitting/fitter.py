@@ -72,7 +72,9 @@ class Fitter:
         """How the model declares tools; None if it has no way."""
         self.counting: Counting | None = None
         """The provider's counts of prompts, where its tokenizer is not known here."""
-        self._tool_frames: dict[str, Frame] = {}
+        self.tools_note = ""
+        """That tools are declared in the text and why, where a draft left that to the model."""
+        self._tool_frames: dict[str, Frame | TokenizerError] = {}
         self._context = ContextTokenizer(tokenizer)
         self._banks: dict[str, CountedBank] = {}
         self._corpora: dict[tuple[str, str, int, int, int], CorpusTokens] = {}
@@ -80,11 +82,27 @@ class Fitter:
 
     def fit(self, draft: Draft) -> Document:
         """The draft as a document of its exact length. A draft without filler is used verbatim."""
-        if draft.tools and self.frame.form == "completion":  # without a template they are part of the text
+        undeclared = self._undeclared(draft) if draft.tools and draft.declare == "auto" else ""
+        if draft.tools and (draft.declare == "text" or undeclared):
             draft = replace(draft, head=tools_as_text(draft.tools) + draft.head, tools=())
         if self.counting is None:
-            return self._with_tools(draft)
-        return self.counting.fit(draft, self._with_tools, self.extra_allowance)
+            document = self._with_tools(draft)
+        else:
+            document = self.counting.fit(draft, self._with_tools, self.extra_allowance)
+        if not undeclared:
+            return document
+        self.tools_note = f"tools are declared in the text: {undeclared}"
+        probes = tuple(replace(probe, notes=(*probe.notes, self.tools_note)) for probe in document.probes)
+        return replace(document, probes=probes)
+
+    def _undeclared(self, draft: Draft) -> str:
+        """Why the chat template cannot declare the tools of a draft; empty if it can."""
+        try:
+            with self._lock:
+                self._tool_frame(draft)
+        except TokenizerError as error:
+            return error.what
+        return ""
 
     def _with_tools(self, draft: Draft) -> Document:
         document = self._fit(draft)
@@ -168,10 +186,21 @@ class Fitter:
     def _tool_frame(self, draft: Draft) -> Frame:
         key = digest([dict(tool) for tool in draft.tools])
         if key not in self._tool_frames:
-            if self.declare_tools is None:
-                raise TokenizerError("this model declares no tools", where=draft.id, fix=NO_TOOLS_FIX)
-            self._tool_frames[key] = self.declare_tools(draft.tools)
-        return self._tool_frames[key]
+            try:
+                self._tool_frames[key] = self._declared(draft)
+            except TokenizerError as error:
+                self._tool_frames[key] = error
+        frame = self._tool_frames[key]
+        if isinstance(frame, TokenizerError):
+            raise frame.with_traceback(None)
+        return frame
+
+    def _declared(self, draft: Draft) -> Frame:
+        if self.frame.form == "completion":
+            raise TokenizerError("a completion has no chat template to declare tools", where=draft.id, fix=NO_TOOLS_FIX)
+        if self.declare_tools is None:
+            raise TokenizerError("this model declares no tools", where=draft.id, fix=NO_TOOLS_FIX)
+        return self.declare_tools(draft.tools)
 
     def corpus(self, corpus: Corpus, *, least: int, most: int, seed: int) -> CorpusTokens:
         """The documents of a corpus in tokens; of those with `least` tokens or more the first `most`."""
