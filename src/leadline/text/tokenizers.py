@@ -118,8 +118,11 @@ class FileTokenizer:
 
     @cached_property
     def _token_texts(self) -> str:
-        """All tokens as the file writes them: in byte-level vocabularies too, printable ASCII is written as it is."""
-        return "\n".join(self._rust.get_vocab(with_added_tokens=False))
+        """All tokens of texts as the file writes them: in byte-level vocabularies too, printable ASCII is written as it
+        is. Special tokens such as `<file_sep>`, which a vocabulary may list, are no part of texts."""
+        added = self._rust.get_added_tokens_decoder()
+        special = {token.content for token in added.values() if token.special}
+        return "\n".join(self._rust.get_vocab(with_added_tokens=False).keys() - special)
 
     def is_special(self, token: int) -> bool:
         return token in self._rust.get_added_tokens_decoder()

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 ENOUGH = 4096
 """Proven joints that suffice for a bank whose joints are all alike."""
+SHORT_GROUP = 16
+"""Pieces of a group that is tokenised ahead: longer ones do not come again."""
 MOST_GROUPS = 100_000
 """Groups of pieces whose tokens are kept."""
 FORMAT = 5
@@ -131,17 +133,30 @@ class CountedBank:
         firsts, sizes = order[bounds[:-1]], np.diff(bounds)
         several = np.flatnonzero(sizes > 1).tolist()
         groups = [tuple(order[bounds[n] : bounds[n + 1]].tolist()) for n in several]
+        self._keep_groups(groups)
+        firsts[several] = [self._groups[group] for group in groups]
+        ids, starts, texts = self._with_groups
+        counts = starts[firsts + 1] - starts[firsts]
+        shifts = starts[firsts] - (np.cumsum(counts) - counts)
+        return ids[np.repeat(shifts, counts) + np.arange(int(counts.sum()))], "".join(texts[firsts].tolist())
+
+    def learn_groups(self, order: Indices, sound: npt.NDArray[np.bool_]) -> None:
+        """Tokenises the new groups of a whole order in one call; but for those that a fact will divide, they are those
+        of its stretches."""
+        if self.distrust_joints or sound.all() or not sound.any():
+            return
+        ends = np.concatenate((sound.nonzero()[0] + 1, [len(order)]))
+        begins = np.concatenate(([0], ends[:-1]))
+        several = (ends - begins > 1) & (ends - begins <= SHORT_GROUP)
+        self._keep_groups([tuple(order[begins[n] : ends[n]].tolist()) for n in several.nonzero()[0].tolist()])
+
+    def _keep_groups(self, groups: Sequence[tuple[int, ...]]) -> None:
         if len(self._groups) > MOST_GROUPS:
             self._groups.clear()
             self._forget_groups()
         new = [group for group in dict.fromkeys(groups) if group not in self._groups]
         if new:
             self._add_groups(new)
-        firsts[several] = [self._groups[group] for group in groups]
-        ids, starts, texts = self._with_groups
-        counts = starts[firsts + 1] - starts[firsts]
-        shifts = starts[firsts] - (np.cumsum(counts) - counts)
-        return ids[np.repeat(shifts, counts) + np.arange(int(counts.sum()))], "".join(texts[firsts].tolist())
 
     def _add_groups(self, groups: Sequence[tuple[int, ...]]) -> None:
         """Keeps new groups as further pieces: the end of a line and the next indentation come again and again."""

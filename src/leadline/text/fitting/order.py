@@ -52,7 +52,11 @@ class PieceOrder:
     @cached_property
     def sound(self) -> npt.NDArray[np.bool_]:
         """Whether the joint of each piece and the next is sound."""
-        return self.counted.joints(self.pieces) if len(self.pieces) else np.zeros(0, np.bool_)
+        if not len(self.pieces):
+            return np.zeros(0, np.bool_)
+        sound = self.counted.joints(self.pieces)
+        self.counted.learn_groups(self.pieces, sound)
+        return sound
 
     @cached_property
     def all_sound(self) -> bool:
