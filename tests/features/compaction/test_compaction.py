@@ -130,6 +130,34 @@ def test_a_compactor_that_keeps_everything_or_nothing_has_the_whole_recall_or_no
     assert compaction_section([run, run], ["a", "b"]) is not None
 
 
+@pytest.mark.parametrize("model", ["sim:perfect", "sim:cliff?window=1500"])
+def test_simulated_models_answer_from_what_was_retained(tmp_path: Path, mine: Path, model: str) -> None:
+    run = run_of(
+        tmp_path, model, {}, {"compactor": f"{mine}:keeps_all"}, {"compactor": f"{mine}:keeps_nothing_of_it"},
+        {"compactor": "compact:tail", "keep": 0.3},
+    )  # fmt: skip
+    results = compaction_results(list(run.records))
+    recall = {found.compactor.rpartition(":")[2]: found for found in results.recalls}
+    assert recall["keeps_nothing_of_it"].recall.mean == recall["keeps_nothing_of_it"].false.mean == 0.0
+    tail = results.by_age["compact:tail"]
+    assert tail[0.0].mean == 0.0
+    if model == "sim:perfect":
+        assert recall["none"].recall.mean == recall["keeps_all"].recall.mean == tail[1.0].mean == 1.0
+    else:  # 2,000 tokens are beyond the cliff, and 600 are not
+        whole = recall["none"].recall.interval
+        assert whole.low <= recall["keeps_all"].recall.mean <= whole.high
+        assert recall["none"].recall.mean < 0.5 < tail[1.0].mean
+
+
+def test_what_was_retained_of_the_evidence_is_on_the_record(tmp_path: Path, mine: Path) -> None:
+    run = run_of(tmp_path, "sim:perfect", {"compactor": "compact:tail", "keep": 0.3}, samples=12)
+    kept = [record for record in run.records if record.facts]
+    assert 0 < len(kept) < run.totals.asked
+    for record in run.records:
+        assert record.scores["match.all"].value == bool(record.facts)
+    assert all(0 < fact.start < fact.end <= record.body_tokens for record in kept for fact in record.facts)
+
+
 def test_forgotten_identifiers_are_recovered_as_false_memories_of_that_kind(tmp_path: Path, mine: Path) -> None:
     run = run_of(tmp_path, f"{mine}:forgets_identifiers", {"haystack": "noise"}, depths=5, samples=60)
     results = compaction_results(list(run.records))

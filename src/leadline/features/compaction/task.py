@@ -8,6 +8,7 @@ is the oldest. What is asked with is what the compactor retained; `compactor=non
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -16,17 +17,19 @@ import msgspec
 from pydantic import Field, model_validator
 
 from leadline.core.answers import Failure
-from leadline.core.contracts import DocumentFitter, Source
+from leadline.core.contracts import DocumentFitter, Source, Tokenizer
 from leadline.core.drafts import Draft, DraftQuestion, Fact
 from leadline.core.errors import UsageError
 from leadline.core.seeds import Split, rng
-from leadline.core.types import Cell, Document, Reading
+from leadline.core.types import Cell, Document, Planted, Question, Reading
 from leadline.features.compaction.compactors import NONE, Compacted, CompactionFailed, Compactor, check_compactor
 from leadline.tasks.placement import fact_depths
 from leadline.tasks.wording import SCORERS, PromptPart, WordedTask
 from leadline.tasks.words import WORDS, draw_new, draw_new_value
 from leadline.text.sources import open_source, stretch_of
 
+NEAR_CHARACTERS = 300
+"""After the name of a project: a summary may name it in a heading, and its values in a list."""
 SAY_UNKNOWN = ' If the session does not say, answer "not known".'
 KINDS = {
     "identifier": ("The ticket of project {key} is {value}.", "What is the ticket of project {key}?"),
@@ -42,6 +45,10 @@ KINDS = {
         "Which certificate is still to be renewed for project {key}?",
     ),
 }
+
+
+_PROJECT = re.compile(r"project (\S+?)(?=[\s?])")
+"""In the questions of all kinds."""
 
 
 def kind_part(kind: str) -> str:
@@ -122,7 +129,12 @@ class Compaction(WordedTask):
             failure = Failure("compaction", str(problem))
             return replace(whole, probes=(replace(probe, not_asked=failure),))
         document = fitter.fit(_retained_draft(draft, compacted, parse_price(self.compactor_price)))
-        return replace(document, preparation_seconds=round(compacted.seconds, 3))
+        facts = tuple(
+            retained
+            for fact in whole.planted(probe)
+            if (retained := retained_fact(fact, probe.question, document, len(draft.head), fitter.tokenizer))
+        )
+        return replace(document, facts=facts, preparation_seconds=round(compacted.seconds, 3))
 
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
         (cell,) = cells
@@ -194,6 +206,28 @@ def draw_memory(kind: str, draw: random.Random, taken: set[str], split: Split) -
     return draw_new(forms.get(kind, lambda: draw.choice(nouns)), taken, split)
 
 
+def retained_fact(
+    fact: Planted, question: Question, document: Document, head: int, tokenizer: Tokenizer
+) -> Planted | None:
+    """Where what was retained, behind `head` characters of instruction, has a fact: in its own words, or its value in
+    the line of its project or shortly after the project's name. None if it does not have it."""
+    text, start = document.text, document.body_start_characters + head
+    place = text.find(fact.text, start)
+    end = place + len(fact.text)
+    if place < 0:
+        words = (_PROJECT.findall(question.text)[-1], question.targets[0])
+        key, value = (rf"(?<![\w/-]){re.escape(word)}(?![\w-])" for word in words)
+        said = re.compile(rf"{key}[^\n]*?{value}|{value}[^\n]*?{key}|{key}.{{0,{NEAR_CHARACTERS}}}?{value}", re.DOTALL)
+        match = said.search(text, start)
+        if match is None:
+            return None
+        place, end = match.span()
+    before = len(tokenizer.encode(text[:place])) - document.body_start
+    tokens = len(tokenizer.encode(text[place:end]))
+    room = max(len(document.ids) - document.body_start - tokens, 1)
+    return replace(fact, start=before, end=before + tokens, depth=round(min(before / room, 1.0), 6))
+
+
 def _retained_draft(draft: Draft, compacted: Compacted, price: tuple[float, float] | None) -> Draft:
     """The question with what was retained in the place of the session, and their sizes as labels."""
     notes = {
@@ -211,7 +245,6 @@ def _retained_draft(draft: Draft, compacted: Compacted, price: tuple[float, floa
         filler=None,
         facts=(),
         questions=tuple(
-            msgspec.structs.replace(question, facts=(), labels={**question.labels, **notes})
-            for question in draft.questions
+            msgspec.structs.replace(question, labels={**question.labels, **notes}) for question in draft.questions
         ),
     )

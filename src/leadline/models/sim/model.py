@@ -421,12 +421,16 @@ def needed_values(document: Document, probe: Probe) -> tuple[NeededValue, ...]:
     """The targets with the depths of their facts; none where the document is empty.
 
     As many facts as targets belong to them one by one; otherwise every target needs all facts. A task that plants no
-    facts has its evidence around the cell's depth, or all over the document.
+    facts has its evidence around the cell's depth, or all over the document. Facts that are no longer in the document,
+    such as those that a compactor lost, give no value.
     """
     if probe.cut_characters <= document.body_start_characters or not probe.question.targets:
         return ()
     planted = {fact.id: fact.depth for fact in document.facts}
-    depths = tuple(planted[fact] for fact in probe.question.facts if fact in planted) or (probe.cell.depth,)
+    kept = tuple(planted[fact] for fact in probe.question.facts if fact in planted)
+    if probe.question.facts and not kept:
+        return ()
+    depths = kept or (probe.cell.depth,)
     if probe.question.match == "any":
         return (NeededValue(probe.question.targets[0], depths),)
     if len(depths) == len(probe.question.targets):
