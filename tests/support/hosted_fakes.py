@@ -7,6 +7,7 @@ limits: unknown fields and missing keys are refused, tokens are counted, and wha
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import threading
@@ -35,6 +36,11 @@ class Refused(Exception):
 def words(text: str) -> int:
     """Tokens of a text: parts of words, as a tokenizer of bytes would make too many of long documents."""
     return sum(1 + len(word) // 7 for word in re.findall(r"\w+|[^\w\s]", text))
+
+
+def facts_of(session: str) -> str:
+    """A summary that keeps every sentence about a project."""
+    return "\n".join(re.findall(r"[^.\n]*[Pp]roject[^\n]*?\.(?=\s|$)", session))
 
 
 def read_or_guess(prompt: str) -> str:
@@ -73,6 +79,10 @@ class HostedFake:
         self.planted: list[Callable[[], HttpReply]] = []
         self.held: dict[str, int] = {}
         """Beginnings in the cache, with their tokens."""
+        self.compacted: list[Page] = []
+        """Bodies of sessions that were to be compacted."""
+        self.summary: Callable[[str], str] = facts_of
+        self.beta = ""
         self.lock = threading.Lock()
 
     def plant(self, status: int, page: Page, headers: dict[str, str] | None = None) -> None:
@@ -88,7 +98,9 @@ class HostedFake:
     def reply(self, request: HttpRequest) -> HttpReply:
         with self.lock:
             try:
-                self.check_key({name.lower(): value for name, value in request.headers.items()})
+                headers = {name.lower(): value for name, value in request.headers.items()}
+                self.check_key(headers)
+                self.beta = headers.get("anthropic-beta", "")
                 body = json.loads(request.body) if request.body else {}
                 page = self.page(request.method, request.path, body)
             except Refused as refused:
@@ -146,11 +158,35 @@ class AnthropicFake(HostedFake):
             allow_only(body, "model messages system tools thinking output_config")
             self.counted.append(body)
             return {"input_tokens": self._tokens(body) + self.count_error}
-        allow_only(body, "model messages system tools thinking output_config max_tokens temperature")
+        edits = " context_management" if self.beta == "compact-2026-01-12" else ""
+        allow_only(body, "model messages system tools thinking output_config max_tokens temperature" + edits)
+        if "context_management" in body:
+            return self._edited(body)
         planted = self.question(body)
         if planted is not None:
             return planted
         return self._answered(body)
+
+    def _edited(self, body: Page) -> Page | HttpReply:
+        """The edit that summarises: above its trigger, with the pause after it that was asked for."""
+        [edit] = body["context_management"]["edits"]
+        if edit["type"] != "compact_20260112" or edit["trigger"]["value"] < 50_000:
+            raise Refused(400, "invalid_request_error", "context_management.edits.0.trigger.value: at least 50000")
+        self.compacted.append(body)
+        if self.planted:
+            return self.planted.pop(0)()
+        total, short = self._tokens(body), {"id": "msg_1", "type": "message", "role": "assistant", "model": self.model}
+        usage = {"input_tokens": total, "output_tokens": 3, "cache_creation_input_tokens": 0}
+        if total < edit["trigger"]["value"]:
+            content = [{"type": "text", "text": "Yes."}]
+            return {**short, "content": content, "stop_reason": "end_turn", "usage": {**usage, "iterations": []}}
+        text = self.summary(_text(body))
+        spent = {"type": "compaction", "input_tokens": total, "output_tokens": self.count(text)}
+        assert edit["pause_after_compaction"] is True
+        return {
+            **short, "content": [{"type": "compaction", "content": text}], "stop_reason": "compaction",
+            "usage": {**usage, "input_tokens": 0, "output_tokens": 0, "iterations": [spent]},
+        }  # fmt: skip
 
     def _models(self, path: str) -> Page:
         name = path.rpartition("/")[2]
@@ -397,9 +433,26 @@ class ResponsesFake(HostedFake):
             self._allow(body, common)
             self.counted.append(body)
             return {"object": "response.input_tokens", "input_tokens": self._tokens(body) + self.count_error}
+        if path.endswith("/responses/compact"):
+            self._allow(body, "model input instructions previous_response_id")
+            return self._compacted(body)
         self._allow(body, f"{common} max_output_tokens temperature store prompt_cache_key prompt_cache_options")
         planted = self.question(body)
         return planted if planted is not None else self._answered(body)
+
+    def _compacted(self, body: Page) -> Page | HttpReply:
+        """A list of items in which the session is encrypted, for requests of this API alone."""
+        self.compacted.append(body)
+        if self.planted:
+            return self.planted.pop(0)()
+        text = self.summary("\n".join("".join(part["text"] for part in _parts(item)) for item in body["input"]))
+        sealed = base64.b64encode(text.encode()).decode()
+        total, written = self._tokens(body), self.count(text)
+        return {
+            "id": "resp_2", "object": "response.compaction", "created_at": 1_790_000_000,
+            "output": [{"type": "compaction", "id": "cmp_1", "encrypted_content": sealed}],
+            "usage": {"input_tokens": total, "output_tokens": written, "total_tokens": total + written},
+        }  # fmt: skip
 
     def _allow(self, body: Page, names: str) -> None:
         for name in body:
@@ -413,7 +466,7 @@ class ResponsesFake(HostedFake):
         tokens = self.count(body.get("instructions") or "") + TOOL_TOKENS * len(body.get("tools", []))
         left = blocks if blocks is not None else 1 << 30
         for item in body["input"]:
-            content = item["content"][:left]
+            content = _parts(item)[:left]
             if content:
                 tokens += TURN_TOKENS + self.count("".join(part["text"] for part in content))
             left -= len(content)
@@ -425,7 +478,7 @@ class ResponsesFake(HostedFake):
             what = "Your input exceeds the context window of this model. Please adjust your input and try again."
             raise Refused(400, "invalid_request_error", what, code="context_length_exceeded")
         read, written = self._cache(body, total)
-        text = "\n".join("".join(part["text"] for part in item["content"]) for item in body["input"])
+        text = "\n".join("".join(part["text"] for part in _parts(item)) for item in body["input"])
         message = {"type": "message", "role": "assistant", "status": "completed", "content": [
             {"type": "output_text", "text": self.answer(text), "annotations": []}
         ]}  # fmt: skip
@@ -441,7 +494,7 @@ class ResponsesFake(HostedFake):
 
     def _cache(self, body: Page, total: int) -> tuple[int, int]:
         """Kept and matched at marks alone."""
-        parts = [part for item in body["input"] for part in item["content"]]
+        parts = [part for item in body["input"] for part in _parts(item)]
         marks = [i for i, part in enumerate(parts, 1) if "prompt_cache_breakpoint" in part]
         read = written = 0
         for mark in marks:
@@ -455,6 +508,17 @@ class ResponsesFake(HostedFake):
                 self.held[key] = tokens
                 written = max(written, tokens - read)
         return read, written
+
+
+def _parts(item: Page) -> list[Page]:
+    """The content of a turn; that of a compacted session is known to the server alone."""
+    if item.get("type") != "compaction":
+        return list(item["content"])
+    try:
+        return [{"type": "input_text", "text": base64.b64decode(item["encrypted_content"], validate=True).decode()}]
+    except ValueError:
+        what = "The encrypted content could not be verified."
+        raise Refused(400, "invalid_request_error", what, code="invalid_encrypted_content") from None
 
 
 class ChatFake(ResponsesFake):

@@ -22,6 +22,7 @@ from leadline.core.types import (
     Continuation,
     Document,
     Frame,
+    KeptSession,
     NextToken,
     Probe,
     Question,
@@ -315,6 +316,20 @@ class DeclaresTools(Protocol):
 
     def tool_frame(self, tools: Sequence[Tool]) -> Frame:
         """The frame with these tools declared. Raises TokenizerError where its template declares none."""
+        ...
+
+
+@runtime_checkable
+class CompactsSessions(Protocol):
+    """A model whose provider may have a compaction of its own."""
+
+    @property
+    def kept_reader(self) -> str:
+        """Whose items it can read: `KeptSession.reader`."""
+        ...
+
+    def compact_session(self, messages: Sequence[Mapping[str, str]], keep: int) -> KeptSession | Failure:
+        """What the provider retains of messages with role and content, in about `keep` tokens where it can be told."""
         ...
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkab
 import msgspec
 
 from leadline.core.errors import UsageError
-from leadline.core.types import Cell, Mistakes, Question, Tool
+from leadline.core.types import Cell, KeptSession, Mistakes, Question, Tool
 
 if TYPE_CHECKING:
     from leadline.core.types import Indices
@@ -171,6 +171,8 @@ class Draft:
     """False sends the text without chat template where the model allows it."""
     tools: tuple[Tool, ...] = ()
     """Tools that are declared to the model."""
+    kept: KeptSession | None = None
+    """What its provider retained of a session, where that is no text."""
     declare: ToolDeclaration = "auto"
     """Where tools are declared: in the model's own chat template, in the text, or in the text where the template
     declares none."""

@@ -357,6 +357,19 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptSession:
+    """What a provider's own compaction retained of a session."""
+
+    text: str = ""
+    items: tuple[Mapping[str, object], ...] = ()
+    """In place of a text where only the provider can read it: what its requests then begin with."""
+    reader: str = ""
+    """The server and model that made the items, and alone can read them."""
+    read: int = 0
+    written: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Document:
     """A draft at its exact length. `text` is frame.before + head + body; `ids` is its tokenisation.
 
@@ -381,6 +394,8 @@ class Document:
     """Tools that a chat server is sent beside the messages; the frame has what its template makes of them."""
     preparation_seconds: float = 0.0
     """What was done to the text before it was laid out took so long, such as compacting it."""
+    kept: KeptSession | None = None
+    """What stands before the text in a form that only its provider can read; its tokens are not in `ids`."""
 
     @property
     def ids(self) -> Ids:

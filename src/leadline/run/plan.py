@@ -25,6 +25,7 @@ from leadline.core import registry
 from leadline.core.answers import Failure
 from leadline.core.batches import Batches, batches_of
 from leadline.core.contracts import (
+    CompactsSessions,
     CountsPrompts,
     DeclaresTools,
     HasPrefixCache,
@@ -332,6 +333,8 @@ def _make_fitter(spec: Spec, tasks: Mapping[str, Task], model: Model) -> Fitter:
     fitter = Fitter(model.tokenizer, model.frame, plain, raw_frame)
     if isinstance(model, DeclaresTools):
         fitter.declare_tools = model.tool_frame
+    if isinstance(model, CompactsSessions):
+        fitter.kept_reader = model.kept_reader
     if isinstance(model, CountsPrompts):
         most = min(MOST_TOKENS, model.card.window or max(spec.lengths))
         sizes = QuestionSizes(model.count_text, most)

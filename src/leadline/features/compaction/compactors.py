@@ -4,6 +4,7 @@
     compact:tail             its last lines, as many as fit
     compact:drop-tools       without the calls of tools and what they returned
     compact:prompt           a summary by a model (`compactor_model`), asked for by a stated prompt
+    compact:provider         the provider's own compaction (of `compactor_model`): OpenAI's and Anthropic's
     ./mine.py:compact        a function of text and tokens that returns a text or messages; where its first parameter
                              is called `messages`, it gets the session as [{"role": ..., "content": ...}, ...]
     command="./mine.sh"      a program: the session on stdin, LEADLINE_TOKENS in its environment, what is kept on stdout
@@ -26,15 +27,16 @@ from functools import lru_cache
 from itertools import pairwise
 
 from leadline.core import registry
-from leadline.core.answers import Completion
-from leadline.core.contracts import Model, Tokenizer
+from leadline.core.answers import Completion, Failure
+from leadline.core.contracts import CompactsSessions, Model, Tokenizer
 from leadline.core.drafts import Draft, DraftQuestion
 from leadline.core.errors import LeadlineError, UnknownName, UsageError
-from leadline.core.types import Cell
+from leadline.core.types import Cell, KeptSession
 from leadline.text.fitting import Fitter
 
 NONE = "none"
-BUILT_IN = (NONE, "compact:tail", "compact:drop-tools", "compact:prompt")
+PROMPTED, PROVIDER = "compact:prompt", "compact:provider"
+BUILT_IN = (NONE, "compact:tail", "compact:drop-tools", PROMPTED, PROVIDER)
 ERROR_CHARACTERS = 300
 _SPEAKER = re.compile(r"(user|assistant|system): ")
 _TOOL = re.compile(r'\{"tool"|\$ |tool: |> ')
@@ -62,6 +64,8 @@ class Compacted:
     read: int = 0
     """Tokens that the compactor's model read, and those that it wrote; 0 without a model."""
     written: int = 0
+    kept: KeptSession | None = None
+    """What is retained where it is no text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +87,10 @@ class Compactor:
         for part in split_in_parts(session, self.rounds):
             given = f"{retained}\n{part}" if retained else part
             if self._asks_model:
-                summary = summarised(self.model, given, self.keep)
+                summary = self._summary(given)
                 read, written = read + summary.read, written + summary.written
+                if summary.items:
+                    return self._unreadable(summary, size, time.perf_counter() - began)
                 retained = self._checked(given, summary.text, tokenizer)
             else:
                 retained = self._checked(given, self._retained(given, tokenizer), tokenizer)
@@ -93,7 +99,20 @@ class Compactor:
 
     @property
     def _asks_model(self) -> bool:
-        return self.name == "compact:prompt" and not self.command
+        return self.name in (PROMPTED, PROVIDER) and not self.command
+
+    def _summary(self, given: str) -> KeptSession:
+        if self.name == PROVIDER:
+            return compacted_by_provider(self.model, given, self.keep)
+        return summarised(self.model, given, self.keep)
+
+    def _unreadable(self, kept: KeptSession, size: int, seconds: float) -> Compacted:
+        """What only the provider can read. Its tokens are those that it says it wrote."""
+        if self.rounds > 1:
+            raise CompactionFailed(f"only {kept.reader} can read what it retained, so that it is compacted in 1 round")
+        if kept.written > size:
+            raise CompactionFailed(f"the compactor returned more than it got: {kept.written:,} tokens for {size:,}")
+        return Compacted("", kept.written, size, seconds, 1, kept.read, kept.written, kept)
 
     def _checked(self, given: str, retained: object, tokenizer: Tokenizer) -> str:
         if isinstance(retained, list):
@@ -165,9 +184,9 @@ def check_compactor(name: str, command: str, model: str) -> None:
             raise UsageError(f"{name} is not a function", where="compactor", fix="give a function of text and tokens")
     elif name not in BUILT_IN:
         raise UnknownName("compactor", name, [*BUILT_IN, "./FILE.py:NAME"], where="compactor")
-    if name == "compact:prompt" and not model:
+    if name in (PROMPTED, PROVIDER) and not model:
         raise UsageError(
-            "compact:prompt needs a model that writes the summary",
+            f"{name} needs a model that compacts",
             where="compactor",
             fix="add --set compactor_model=NAME, for example the tested model itself",
         )
@@ -246,16 +265,22 @@ def _opened(name: str) -> Model:
     return registry.provider(parsed).open(parsed.name)
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """What a model wrote, and the tokens that it read and wrote."""
+def compacted_by_provider(name: str, session: str, keep: int) -> KeptSession:
+    """What the provider of a model retains by its own means."""
+    try:
+        model = _opened(name)
+        if not isinstance(model, CompactsSessions):
+            what = f"{name} has no compaction of its own; OpenAI's is openai:NAME?api=responses"
+            raise CompactionFailed(what)
+        kept = model.compact_session(messages_of(session), keep)
+    except LeadlineError as error:
+        raise CompactionFailed(f"the model of the compactor cannot be asked: {error.what}") from None
+    if isinstance(kept, Failure):
+        raise CompactionFailed(f"the provider's compaction failed: {kept}"[:ERROR_CHARACTERS])
+    return kept
 
-    text: str
-    read: int
-    written: int
 
-
-def summarised(name: str, session: str, keep: int) -> Summary:
+def summarised(name: str, session: str, keep: int) -> KeptSession:
     """The summary that a model writes."""
     try:
         model = _opened(name)
@@ -270,4 +295,5 @@ def summarised(name: str, session: str, keep: int) -> Summary:
     if not isinstance(answer.outcome, Completion):
         raise CompactionFailed(f"the model of the compactor gave no summary: {answer.outcome}"[:ERROR_CHARACTERS])
     text = answer.outcome.text
-    return Summary(text, len(document.prompt_ids(document.probes[0])), len(model.tokenizer.encode(text)))
+    read, written = len(document.prompt_ids(document.probes[0])), len(model.tokenizer.encode(text))
+    return KeptSession(text, read=read, written=written)

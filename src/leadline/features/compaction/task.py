@@ -84,11 +84,13 @@ class Compaction(WordedTask):
     repeat: bool = Field(False, description="use the haystack more than once when it is too short")
     compactor: str = Field(
         NONE,
-        description="none, compact:tail, compact:drop-tools, compact:prompt, or ./FILE.py:NAME",
+        description="none, compact:tail, compact:drop-tools, compact:prompt, compact:provider, or ./FILE.py:NAME",
         json_schema_extra={"names": True},  # several, with commas, are a sweep
     )
     command: str = Field("", description="a program as the compactor: session on stdin, what is kept on stdout")
-    compactor_model: str = Field("", description="the model that summarises for compact:prompt")
+    compactor_model: str = Field(
+        "", description="the model that summarises for compact:prompt, or whose provider compacts for compact:provider"
+    )
     keep: float = Field(0.25, gt=0, le=1, description="share of the length that the compactor may keep")
     rounds: int = Field(1, ge=1, le=64, description="compact in so many rounds, as the session grows")
     compactor_timeout: float = Field(600.0, gt=0, description="seconds for one round of the compactor")
@@ -241,9 +243,10 @@ def _retained_draft(draft: Draft, compacted: Compacted, price: tuple[float, floa
         notes["compactor_money"] = f"{money:.6g}"
     return replace(
         draft,
-        head=f"{draft.head}{compacted.text}",
+        head="" if compacted.kept else f"{draft.head}{compacted.text}",
         filler=None,
         facts=(),
+        kept=compacted.kept,
         questions=tuple(
             msgspec.structs.replace(question, labels={**question.labels, **notes}) for question in draft.questions
         ),

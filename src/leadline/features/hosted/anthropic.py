@@ -9,7 +9,7 @@ learned from the refusal where it is not.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -18,6 +18,7 @@ from pydantic import Field
 from leadline.core.answers import Completion, Failure
 from leadline.core.batches import Batches, QuestionWriter
 from leadline.core.errors import UsageError
+from leadline.core.types import KeptSession
 from leadline.features.hosted.anthropic_batches import AnthropicBatches
 from leadline.models.batch_http import BatchClient
 from leadline.models.messages.adapter import (
@@ -32,7 +33,7 @@ from leadline.models.messages.adapter import (
     refusal_in,
 )
 from leadline.models.messages.options import HostedProvider
-from leadline.models.messages.prompt import Block, Message, Prompt
+from leadline.models.messages.prompt import Block, Message, Prompt, session_messages
 from leadline.models.openai.finish import ended_by_provider, finish_of
 from leadline.models.openai.http import HttpClient
 
@@ -48,6 +49,11 @@ LEAST_CACHED = {(4, 8): 1024, (5, 0): 512}
 """The shortest beginning that is kept, of versions where it is not the usual one; from a survey of 2026."""
 LEAST_USUAL = 4096
 LEAST_OF_SONNET = 1024
+COMPACTION, COMPACTION_BETA = "compact_20260112", "compact-2026-01-12"
+LEAST_COMPACTED = 50_000
+GO_ON = "Go on."
+LEAST_SUMMARY = 4096
+"""Output tokens: a summary that is cut off would lose facts for another reason than being short."""
 _FINISH = {"end_turn": "stop", "stop_sequence": "stop", "tool_use": "tool_calls"}
 
 
@@ -186,6 +192,36 @@ class AnthropicAdapter:
             if block.shared and unmarked < 0:
                 content[-1]["cache_control"] = {"type": "ephemeral", **({"ttl": "1h"} if self._ttl == "1h" else {})}
         return {"role": "assistant" if message.role == "assistant" else "user", "content": content}
+
+    # --- compaction
+
+    def compaction_body(self, messages: Sequence[Mapping[str, str]], keep: int) -> tuple[str, Body, dict[str, str]]:
+        """The edit that summarises, stopped when it has: the least session that it takes is LEAST_COMPACTED tokens."""
+        session = session_messages(messages)
+        if session and session[-1].role == "assistant":  # newer models take no beginning of an answer
+            session.append(Message("user", (Block(GO_ON),)))
+        turns = [self._message(message, 0) for message in session]
+        edit = {"type": COMPACTION, "trigger": {"type": "input_tokens", "value": LEAST_COMPACTED}}
+        body = {
+            "model": self.settings.model,
+            "max_tokens": max(keep, LEAST_SUMMARY),
+            "messages": turns,
+            "context_management": {"edits": [{**edit, "pause_after_compaction": True}]},
+        }
+        return "/messages", body, {"anthropic-beta": COMPACTION_BETA}
+
+    def read_compaction(self, page: Json) -> KeptSession | Failure:
+        """A block of text. What it took is an iteration of its own in the usage."""
+        blocks = page.get("content") or []
+        texts = [block.get("content") or "" for block in blocks if block.get("type") == "compaction"]
+        if not "".join(texts).strip():
+            least = f"sessions below {LEAST_COMPACTED:,} tokens are left alone"
+            reason = f"the reply ended with {page.get('stop_reason')}; {least}"
+            return Failure("empty_body", f"the provider compacted nothing: {reason}")
+        usage = page.get("usage") or {}
+        spent = [part for part in usage.get("iterations") or [] if part.get("type") == "compaction"] or [usage]
+        read, written = (sum(part.get(name) or 0 for part in spent) for name in ("input_tokens", "output_tokens"))
+        return KeptSession("".join(texts), read=read, written=written)
 
     # --- replies
 

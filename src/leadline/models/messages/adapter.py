@@ -7,14 +7,15 @@ same bodies and reads the same replies.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
 from leadline.core.answers import Completion, Failure
 from leadline.core.batches import Batches, QuestionWriter
+from leadline.core.types import KeptSession
 from leadline.models.messages.prompt import Prompt
 from leadline.models.openai.http import HttpClient, HttpReply
 from leadline.models.openai.replies import (
@@ -29,6 +30,7 @@ from leadline.models.openai.replies import (
 
 Body = dict[str, Any]
 Json = Mapping[str, Any]
+Result = TypeVar("Result")
 
 
 @dataclass(slots=True)
@@ -120,6 +122,17 @@ class ProvidesBatches(Protocol):
         ...
 
 
+@runtime_checkable
+class ProvidesCompaction(Protocol):
+    """An adapter whose API compacts sessions."""
+
+    def compaction_body(self, messages: Sequence[Mapping[str, str]], keep: int) -> tuple[str, Body, dict[str, str]]:
+        """The path, the body and further headers of a request that compacts a session."""
+        ...
+
+    def read_compaction(self, page: Json) -> KeptSession | Failure: ...
+
+
 class ProvidesPriming(Protocol):
     """An adapter whose API fills its cache without an answer."""
 
@@ -163,8 +176,8 @@ def refusal_in(status: int, page: Json, *, key_name: str = "", retry_after: floa
 
 
 def read_http(
-    reply: HttpReply, read: Callable[[int, Json, float | None], Completion | Failure], key_name: str = ""
-) -> Completion | Failure:
+    reply: HttpReply, read: Callable[[int, Json, float | None], Result | Failure], key_name: str = ""
+) -> Result | Failure:
     """The outcome of a reply that may not be JSON at all, or of another shape than documented: one sample fails."""
     page = decode_json(reply)
     if page is None:

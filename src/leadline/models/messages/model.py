@@ -20,8 +20,16 @@ from leadline.core.contracts import BatchUnit, ModelCard, PrefixCache, Tokenizer
 from leadline.core.errors import ServerAway, ServerError
 from leadline.core.seeds import digest, digest_prompt
 from leadline.core.turns import PLAIN_TURNS, Turns
-from leadline.core.types import Document, Frame, Probe, Question, Tool
-from leadline.models.messages.adapter import Adapter, ModelFacts, ProvidesBatches, read_http
+from leadline.core.types import Document, Frame, KeptSession, Probe, Question, Tool
+from leadline.models.messages.adapter import (
+    Adapter,
+    Json,
+    ModelFacts,
+    ProvidesBatches,
+    ProvidesCompaction,
+    read_http,
+    refusal_in,
+)
 from leadline.models.messages.caches import DocumentCaches
 from leadline.models.messages.prompt import Block, Message, Prompt, prompt_of
 from leadline.models.openai.discovery import listed_models, named_models, send_with_retries
@@ -227,6 +235,33 @@ class MessagesModel:
             decoding=_decoding(body),
             notes=tuple(self.adapter.settings.notes),
         )
+
+    # --- compaction
+
+    @property
+    def kept_reader(self) -> str:
+        return f"{self.adapter.settings.model} at {self._client.base_url}"
+
+    def compact_session(self, messages: Sequence[Mapping[str, str]], keep: int) -> KeptSession | Failure:
+        """What the API retains of a session, if it has a compaction."""
+        adapter = self.adapter
+        if not isinstance(adapter, ProvidesCompaction):
+            return Failure("refused_request", f"the API of {adapter.provider} has no compaction of its own")
+        path, body, headers = adapter.compaction_body(messages, keep)
+        try:
+            url, data = self._client.base_url + path, msgspec.json.encode(body)
+            reply = self._client.send("POST", url, data, headers=headers)
+        except RequestFailed as error:
+            return request_failure(error)
+
+        def read(status: int, page: Json, wait: float | None) -> KeptSession | Failure:
+            refusal = refusal_in(status, page, key_name=self._options.key_name, retry_after=wait)
+            return refusal or adapter.read_compaction(page)
+
+        kept = read_http(reply, read, self._options.key_name)
+        if isinstance(kept, Failure) or not kept.items:
+            return kept
+        return replace(kept, reader=self.kept_reader)
 
     # --- counting
 

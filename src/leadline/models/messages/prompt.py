@@ -3,7 +3,7 @@ beginning that other questions of the document share."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from leadline.core.seeds import digest_text
@@ -50,6 +50,8 @@ class Prompt:
     """The same for all questions of a document: for APIs that send equal keys to one cache."""
     questions: int = 1
     """How many questions of the document are planned."""
+    kept: tuple[Mapping[str, object], ...] = ()
+    """What the provider's own compaction retained, before the messages."""
 
     @property
     def characters(self) -> int:
@@ -113,7 +115,17 @@ def prompt_of(document: Document, probe: Probe, allowance: int, *, marked: bool 
         schema=probe.schema,
         key=digest_text(document.cluster + document.text[:KEY_CHARACTERS]),
         questions=len(document.probes),
+        kept=document.kept.items if document.kept else (),
     )
+
+
+def session_messages(messages: Sequence[Mapping[str, str]]) -> list[Message]:
+    """Messages of a session as turns that every API takes: results of tools and the system speak to the model too."""
+    return [
+        Message("assistant" if message["role"] == "assistant" else "user", (Block(message["content"]),))
+        for message in messages
+        if message["content"].strip()
+    ]
 
 
 def shared_ends(document: Document, probe: Probe) -> list[int]:

@@ -167,28 +167,33 @@ class HttpClient:
         *,
         timeout: float | None = None,
         content_type: str = "application/json",
+        headers: Mapping[str, str] | None = None,
         max_bytes: int | None = None,
     ) -> HttpReply:
-        """Send one request, once. Raises RequestFailed when no complete reply arrives within the timeout. A reply has
-        at most `max_bytes` (by default what an answer may have), and some for every byte sent."""
+        """Send one request, once, with further `headers`. Raises RequestFailed when no complete reply arrives within
+        the timeout. A reply has at most `max_bytes` (by default what an answer may have), and some for every byte
+        sent."""
         seconds = self.timeout if timeout is None else timeout
         with waiting_for(lambda: f"{method} {url}"):
             if self._handler is not None:
-                headers = self._sent_headers | ({"Content-Type": content_type} if body is not None else {})
-                reply = self._handler(HttpRequest(method, url, headers, body, seconds))
+                about_body = {"Content-Type": content_type} if body is not None else {}
+                sent = self._sent_headers | about_body | dict(headers or {})
+                reply = self._handler(HttpRequest(method, url, sent, body, seconds))
                 return replace(reply, body=redact_bytes(reply.body))
             most = MAX_REPLY_BYTES if max_bytes is None else max_bytes
-            return self._exchange(method, url, body, seconds, content_type, most)
+            further = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
+            return self._exchange(method, url, body, seconds, content_type, most, further)
 
     def _exchange(
-        self, method: str, url: str, body: bytes | None, seconds: float, content_type: str, max_bytes: int
-    ) -> HttpReply:
+        self, method: str, url: str, body: bytes | None, seconds: float, content_type: str, max_bytes: int,
+        further: str,
+    ) -> HttpReply:  # fmt: skip
         deadline = time.monotonic() + seconds
         sock = None
         try:
             sock = self._idle_connection() or self._connect(seconds)
             sock.settimeout(seconds)
-            self._write(sock, method, url, body, content_type)
+            self._write(sock, method, url, body, content_type, further)
             response = _Response(_DeadlineReader(sock, deadline), method=method)  # type: ignore[arg-type]
             try:
                 response.begin()
@@ -219,10 +224,12 @@ class HttpClient:
         """Close all idle connections. A later request opens new ones."""
         _close_all(self._idle)
 
-    def _write(self, sock: socket.socket, method: str, url: str, body: bytes | None, content_type: str) -> None:
+    def _write(
+        self, sock: socket.socket, method: str, url: str, body: bytes | None, content_type: str, further: str
+    ) -> None:
         target = url if self._forwarded else _target(url)
         target += self._query.replace("?", "&", 1) if "?" in target else self._query
-        head = f"{method} {quote(target, safe=_URL_CHARACTERS)} HTTP/1.1\r\n{self._headers}"
+        head = f"{method} {quote(target, safe=_URL_CHARACTERS)} HTTP/1.1\r\n{self._headers}{further}"
         if body is not None:
             head += f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
         start, rest = f"{head}\r\n".encode("ascii"), body or b""

@@ -6,11 +6,14 @@ Models from GPT-5.6 on keep what is marked, others what they like; a server that
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Mapping, Sequence
 
 from leadline.core.answers import WINDOW_FULL, Completion, Failure
 from leadline.core.batches import Batches, QuestionWriter
 from leadline.core.errors import UsageError
+from leadline.core.types import KeptSession
 from leadline.models.batch_http import BatchClient
 from leadline.models.messages.adapter import (
     Body,
@@ -23,10 +26,11 @@ from leadline.models.messages.adapter import (
     no_answer,
     refusal_in,
 )
-from leadline.models.messages.prompt import Message, Prompt
+from leadline.models.messages.prompt import Message, Prompt, session_messages
 from leadline.models.openai.batches import OpenAIBatches
 from leadline.models.openai.finish import ended_by_provider, finish_of
 from leadline.models.openai.http import HttpClient
+from leadline.models.openai.replies import excerpt, token_counts
 
 MOST_MARKS = 4
 LEAST_CACHED = 1024
@@ -35,6 +39,7 @@ LEAST_OUTPUT = 16
 COUNTED_FIELDS = frozenset(("instructions", "tools", "reasoning", "text"))
 """Fields of the user's own that are part of a prompt."""
 MARKED_FROM = (5, 6)
+KEPT_ITEMS = ("compaction", "compaction_summary")
 EFFORTS = ("minimal", "low", "medium", "high", "xhigh")
 
 
@@ -101,7 +106,7 @@ class ResponsesAdapter:
         for message in reversed(prompt.messages):
             turn, left = self._turn(message, left)
             turns.append(turn)
-        body["input"] = turns[::-1]
+        body["input"] = [*prompt.kept, *turns[::-1]]
         if prompt.tools:
             body["tools"] = [{"type": "function", **dict(tool["function"])} for tool in prompt.tools]  # type: ignore[call-overload]
         if settings.thinking not in (None, "on"):
@@ -121,6 +126,21 @@ class ResponsesAdapter:
                 left -= 1
             content.append(part)
         return {"role": "assistant" if kind == "output_text" else "user", "content": content[::-1]}, left
+
+    # --- compaction
+
+    def compaction_body(self, messages: Sequence[Mapping[str, str]], keep: int) -> tuple[str, Body, dict[str, str]]:
+        """How much is retained cannot be asked for."""
+        turns = [self._turn(message, 0)[0] for message in session_messages(messages)]
+        return "/responses/compact", {"model": self.settings.model, "input": turns}, {}
+
+    def read_compaction(self, page: Json) -> KeptSession | Failure:
+        """A list of items, of which the one that holds the session is encrypted."""
+        items = page.get("output")
+        if not isinstance(items, list) or not any(item.get("type") in KEPT_ITEMS for item in items):
+            return Failure("empty_body", f"no compacted session in the reply: {excerpt(json.dumps(page).encode())}")
+        counts = token_counts(page)
+        return KeptSession("", tuple(items), "", counts["prompt_tokens"] or 0, counts["completion_tokens"] or 0)
 
     # --- replies
 

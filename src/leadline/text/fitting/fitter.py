@@ -72,6 +72,8 @@ class Fitter:
         """How the model declares tools; None if it has no way."""
         self.counting: Counting | None = None
         """The provider's counts of prompts, where its tokenizer is not known here."""
+        self.kept_reader = ""
+        """Whose compacted sessions the model can read, where they are no text."""
         self.tools_note = ""
         """That tools are declared in the text and why, where a draft left that to the model."""
         self._tool_frames: dict[str, Frame | TokenizerError] = {}
@@ -82,6 +84,12 @@ class Fitter:
 
     def fit(self, draft: Draft) -> Document:
         """The draft as a document of its exact length. A draft without filler is used verbatim."""
+        if draft.kept is not None and draft.kept.reader != self.kept_reader:
+            raise UsageError(
+                f"only {draft.kept.reader} can read what its own compaction retained",
+                where=draft.id,
+                fix="give the tested model as compactor_model too",
+            )
         undeclared = self._undeclared(draft) if draft.tools and draft.declare == "auto" else ""
         if draft.tools and (draft.declare == "text" or undeclared):
             draft = replace(draft, head=tools_as_text(draft.tools) + draft.head, tools=())
@@ -106,7 +114,9 @@ class Fitter:
 
     def _with_tools(self, draft: Draft) -> Document:
         document = self._fit(draft)
-        return replace(document, tools=draft.tools) if draft.tools else document
+        if not draft.tools and draft.kept is None:
+            return document
+        return replace(document, tools=draft.tools, kept=draft.kept)
 
     def _fit(self, draft: Draft) -> Document:
         if self.extra_allowance:
