@@ -143,7 +143,9 @@ def test_a_field_that_is_refused_is_left_out_of_the_next_batch(tmp_path: Path, m
         run = measure_spec(spec_for(server), tmp_path / "run").run
     assert run.totals.done == QUESTIONS
     assert {"temperature" in record.sent.decoding for record in run.records} == {False}
-    assert len(server.batches) == 2
+    assert len(server.batches) == 3  # the refused one, that of the answers, and that of second answers
+    assert run.repeats is not None
+    assert run.repeats.questions == QUESTIONS
 
 
 def test_a_full_queue_makes_batches_smaller_and_then_waits_for_room(tmp_path: Path) -> None:

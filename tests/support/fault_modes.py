@@ -28,7 +28,8 @@ if __name__ == "__main__":  # the tests folder is on the path of pytest, not of 
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from leadline.core import backoff
-from leadline.core.records import Completion, Failure, Record
+from leadline.core.answers import Completion, Failure
+from leadline.core.records import Record
 from leadline.core.seeds import digest_bytes
 from leadline.core.spec import make_spec
 from leadline.models.openai.http import HttpReply, HttpRequest, RequestFailed, served_by

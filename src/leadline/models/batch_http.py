@@ -1,21 +1,27 @@
-"""Requests about batches to a provider's API: each is sent once, and what is no page of JSON is a failure."""
+"""Requests about batches to a provider's API: each is sent once, and what is no page of JSON is a failure. What the
+batches of all providers have in common: they are listed, the newest first, looked at and read."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar, Self
+from urllib.parse import quote
 
 import msgspec
 
-from leadline.core.answers import Failure
-from leadline.core.batches import no_batches
+from leadline.core.answers import Completion, Failure, Sent
+from leadline.core.batches import BatchLimits, BatchReply, BatchState, QuestionWriter, Undecided, no_batches
+from leadline.core.types import Question
+from leadline.models.batch_limits import BATCH_LIMITS
 from leadline.models.openai.http import HttpClient, HttpReply, RequestFailed
 from leadline.models.openai.replies import decode_json, parse_refusal, request_failure
 
 SKEW_SECONDS = 86_400
 """Batches that are older by this than the time of submitting are not ours; clocks differ."""
+LISTED = 100
+"""Batches of one page of the list."""
 MOST_RESULT_BYTES = 2 << 30
 Page = Mapping[str, Any]
 
@@ -62,6 +68,84 @@ class BatchClient:
         except RequestFailed as error:
             return request_failure(error)
         return reply if reply.status == 200 else parse_refusal(reply, self.key_name)
+
+
+@dataclass(frozen=True, slots=True)
+class ListedBatches:
+    """Batches of one model. Providers differ in names, in how batches are submitted, and in what replies look like."""
+
+    api: BatchClient
+    questions: QuestionWriter
+
+    provider: ClassVar[str]
+    path: ClassVar[str] = "/batches"
+    page_size: ClassVar[str] = "limit"
+    page_after: ClassVar[str] = "after"
+    entries: ClassVar[str] = "data"
+    id_name: ClassVar[str] = "id"
+    created: ClassVar[str] = "created_at"
+
+    def checked(self) -> Self:
+        """Raises UsageError where the server has no batches."""
+        self.api.check_listed(f"{self.path}?{self.page_size}=1")
+        return self
+
+    @property
+    def limits(self) -> BatchLimits:
+        return BATCH_LIMITS[self.provider]
+
+    @property
+    def address(self) -> str:
+        return self.api.url(self.path)
+
+    def look(self, id: str) -> Page | Failure:
+        return self.api.page("GET", f"{self.path}/{quote(id)}")
+
+    def state(self, id: str) -> BatchState | Failure:
+        batch = self.look(id)
+        if isinstance(batch, Failure):
+            return BatchState("gone", message=batch.message) if batch.status == 404 else batch
+        return self.state_in(batch)
+
+    def read(self, reply: BatchReply, question: Question, sent: Sent) -> Completion | Failure:
+        return self.questions.batch_outcome(reply, question, sent)
+
+    def find(self, tag: str, names: Collection[str], since: float, known: Collection[str]) -> str | Failure | Undecided:
+        for batch in self.listed(since):
+            if isinstance(batch, Failure):
+                return batch
+            if self.tag_of(batch) == tag:
+                return text_in(batch, self.id_name)
+        return ""
+
+    def listed(self, since: float) -> Iterator[Page | Failure]:
+        """The newest first, back to that time; after a failure nothing more."""
+        after = ""
+        while True:
+            more = f"&{self.page_after}={quote(after)}" if after else ""
+            page = self.api.page("GET", f"{self.path}?{self.page_size}={LISTED}{more}")
+            if isinstance(page, Failure):
+                yield page
+                return
+            listed = [batch for batch in page.get(self.entries) or () if isinstance(batch, Mapping)]
+            yield from listed
+            after = self.next_page(page, listed)
+            if not after or time_of(self.about(listed[-1]).get(self.created)) < since - SKEW_SECONDS:
+                return
+
+    def about(self, batch: Page) -> Page:
+        """Where a batch says its tag and when it was created."""
+        return batch
+
+    def tag_of(self, batch: Page) -> Any:
+        raise NotImplementedError
+
+    def state_in(self, batch: Page) -> BatchState:
+        raise NotImplementedError
+
+    def next_page(self, page: Page, listed: Sequence[Page]) -> str:
+        """What asks for the next page; empty where there is none."""
+        return str(listed[-1].get("id", "")) if page.get("has_more") and listed else ""
 
 
 def text_in(page: Page, name: str) -> str | Failure:

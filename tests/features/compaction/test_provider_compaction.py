@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import leadline
+from leadline.core.answers import Failure
 from leadline.core.errors import UsageError
-from leadline.core.records import Failure
 from leadline.core.spec import make_spec
 from leadline.features.compaction.report import Recall, compaction_results
 from support.agent_readers import recall_fact

@@ -12,35 +12,29 @@ its questions, which are seen when it has ended.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 import msgspec
 
-from leadline.core.answers import Completion, Failure, Sent
+from leadline.core.answers import Failure, Sent
 from leadline.core.batches import (
     UNDECIDED,
-    BatchLimits,
     BatchReply,
     BatchState,
-    QuestionWriter,
     Undecided,
 )
-from leadline.core.types import Document, Probe, Question
+from leadline.core.types import Document, Probe
 from leadline.models.batch_http import (
     MOST_RESULT_BYTES,
     SKEW_SECONDS,
-    BatchClient,
+    ListedBatches,
     Page,
     pages_of_lines,
     text_in,
     time_of,
 )
-from leadline.models.batch_limits import BATCH_LIMITS
 
-PATH = "/messages/batches"
-LISTED = 100
 _STATUS_OF: Mapping[str, int] = {
     "invalid_request_error": 400,
     "authentication_error": 401,
@@ -55,57 +49,39 @@ _STATUS_OF: Mapping[str, int] = {
 """The HTTP status of an error by its type, which is all that a result says of it; others are 500."""
 
 
-@dataclass(frozen=True, slots=True)
-class AnthropicBatches:
+class AnthropicBatches(ListedBatches):
     """The batches of one model."""
 
-    api: BatchClient
-    questions: QuestionWriter
-    limits: BatchLimits = field(default_factory=lambda: BATCH_LIMITS["anthropic"])
-
-    def checked(self) -> AnthropicBatches:
-        """Raises UsageError where the server has no batches."""
-        self.api.check_listed(f"{PATH}?limit=1")
-        return self
-
-    @property
-    def address(self) -> str:
-        return self.api.url(PATH)
+    provider: ClassVar[str] = "anthropic"
+    path: ClassVar[str] = "/messages/batches"
+    page_after: ClassVar[str] = "after_id"
 
     def line(self, name: str, document: Document, probe: Probe) -> tuple[bytes, Sent]:
         _, body, sent = self.questions.batch_request(document, probe)
         return msgspec.json.encode({"custom_id": name, "params": msgspec.Raw(body)}) + b",", sent
 
     def submit(self, tag: str, lines: Sequence[bytes]) -> str | Failure:
-        created = self.api.page("POST", PATH, b'{"requests":[' + b"".join(lines).removesuffix(b",") + b"]}")
+        created = self.api.page("POST", self.path, b'{"requests":[' + b"".join(lines).removesuffix(b",") + b"]}")
         return created if isinstance(created, Failure) else text_in(created, "id")
 
     def find(self, tag: str, names: Collection[str], since: float, known: Collection[str]) -> str | Failure | Undecided:
-        undecided, after = False, ""
-        while True:
-            page = self.api.page("GET", f"{PATH}?limit={LISTED}{f'&after_id={quote(after)}' if after else ''}")
-            if isinstance(page, Failure):
-                return page
-            listed = [batch for batch in page.get("data") or () if isinstance(batch, Mapping)]
-            for batch in listed:
-                if not _may_be(batch, len(names), since, known):
-                    continue
-                if batch.get("processing_status") != "ended":
-                    undecided = True
-                    continue
-                replies = self.replies(str(batch.get("id")))
-                if isinstance(replies, Failure) and replies.transient:
-                    return replies
-                if not isinstance(replies, Failure) and replies.keys() & set(names):
-                    return str(batch["id"])
-            if not page.get("has_more") or not listed or time_of(listed[-1].get("created_at")) < since - SKEW_SECONDS:
-                return UNDECIDED if undecided else ""
-            after = str(listed[-1].get("id", ""))
+        undecided = False
+        for batch in self.listed(since):
+            if isinstance(batch, Failure):
+                return batch
+            if not _may_be(batch, len(names), since, known):
+                continue
+            if batch.get("processing_status") != "ended":
+                undecided = True
+                continue
+            replies = self.replies(str(batch.get("id")))
+            if isinstance(replies, Failure) and replies.transient:
+                return replies
+            if not isinstance(replies, Failure) and replies.keys() & set(names):
+                return str(batch["id"])
+        return UNDECIDED if undecided else ""
 
-    def state(self, id: str) -> BatchState | Failure:
-        batch = self.api.page("GET", f"{PATH}/{quote(id)}")
-        if isinstance(batch, Failure):
-            return BatchState("gone", message=batch.message) if batch.status == 404 else batch
+    def state_in(self, batch: Page) -> BatchState:
         counts = _counts(batch)
         done = sum(counts.values()) - counts.get("processing", 0)
         if batch.get("processing_status") != "ended":
@@ -115,7 +91,7 @@ class AnthropicBatches:
         return BatchState("cancelled" if counts.get("canceled") else "ended", done)
 
     def replies(self, id: str) -> Mapping[str, BatchReply | Failure] | Failure:
-        content = self.api.send("GET", f"{PATH}/{quote(id)}/results", max_bytes=MOST_RESULT_BYTES)
+        content = self.api.send("GET", f"{self.path}/{quote(id)}/results", max_bytes=MOST_RESULT_BYTES)
         if isinstance(content, Failure):
             return content
         found: dict[str, BatchReply | Failure] = {}
@@ -124,9 +100,6 @@ class AnthropicBatches:
             if isinstance(result, Mapping) and (reply := _reply_in(result)) is not None:
                 found[str(page.get("custom_id"))] = reply
         return found
-
-    def read(self, reply: BatchReply, question: Question, sent: Sent) -> Completion | Failure:
-        return self.questions.batch_outcome(reply, question, sent)
 
 
 def _may_be(batch: Page, questions: int, since: float, known: Collection[str]) -> bool:

@@ -10,37 +10,30 @@ GET  /download/v1beta/files/ID:download         lines of {key, response} or {key
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 import msgspec
 
-from leadline.core.answers import Completion, Failure, Sent
+from leadline.core.answers import Failure, Sent
 from leadline.core.batches import (
-    BatchLimits,
     BatchReply,
     BatchState,
     BatchStatus,
-    QuestionWriter,
-    Undecided,
 )
-from leadline.core.types import Document, Probe, Question
+from leadline.core.types import Document, Probe
 from leadline.models.batch_http import (
     MOST_RESULT_BYTES,
-    SKEW_SECONDS,
-    BatchClient,
+    ListedBatches,
     Page,
     pages_of_lines,
     text_in,
-    time_of,
     with_context,
 )
-from leadline.models.batch_limits import BATCH_LIMITS
 from leadline.models.openai.replies import format_error
 
-LISTED = 100
 INLINE_BYTES = 19_000_000
 """A request of a batch may have 20 MB; questions beyond this are uploaded as a file."""
 LINES = "application/jsonl"
@@ -66,22 +59,17 @@ class _Line(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class GeminiBatches:
+class GeminiBatches(ListedBatches):
     """The batches of one model."""
 
-    api: BatchClient
-    questions: QuestionWriter
     model: str
-    limits: BatchLimits = field(default_factory=lambda: BATCH_LIMITS["gemini"])
 
-    def checked(self) -> GeminiBatches:
-        """Raises UsageError where the server has no batches."""
-        self.api.check_listed("/batches?pageSize=1")
-        return self
-
-    @property
-    def address(self) -> str:
-        return self.api.url("/batches")
+    provider: ClassVar[str] = "gemini"
+    page_size: ClassVar[str] = "pageSize"
+    page_after: ClassVar[str] = "pageToken"
+    entries: ClassVar[str] = "operations"
+    id_name: ClassVar[str] = "name"
+    created: ClassVar[str] = "createTime"
 
     def line(self, name: str, document: Document, probe: Probe) -> tuple[bytes, Sent]:
         _, body, sent = self.questions.batch_request(document, probe)
@@ -120,24 +108,19 @@ class GeminiBatches:
         root, _, version = self.api.client.base_url.rpartition("/")
         return f"{root}/{kind}/{version}/{path}"
 
-    def find(self, tag: str, names: Collection[str], since: float, known: Collection[str]) -> str | Failure | Undecided:
-        token = ""
-        while True:
-            page = self.api.page("GET", f"/batches?pageSize={LISTED}{f'&pageToken={quote(token)}' if token else ''}")
-            if isinstance(page, Failure):
-                return page
-            listed = [batch for batch in page.get("operations") or () if isinstance(batch, Mapping)]
-            for batch in listed:
-                if _about(batch).get("displayName") == tag:
-                    return text_in(batch, "name")
-            token = str(page.get("nextPageToken") or "")
-            if not token or not listed or time_of(_about(listed[-1]).get("createTime")) < since - SKEW_SECONDS:
-                return ""
+    def look(self, id: str) -> Page | Failure:
+        return self.api.page("GET", f"/{quote(id)}")
 
-    def state(self, id: str) -> BatchState | Failure:
-        batch = self.api.page("GET", f"/{quote(id)}")
-        if isinstance(batch, Failure):
-            return BatchState("gone", message=batch.message) if batch.status == 404 else batch
+    def about(self, batch: Page) -> Page:
+        return _about(batch)
+
+    def tag_of(self, batch: Page) -> Any:
+        return _about(batch).get("displayName")
+
+    def next_page(self, page: Page, listed: Sequence[Page]) -> str:
+        return str(page.get("nextPageToken") or "") if listed else ""
+
+    def state_in(self, batch: Page) -> BatchState:
         about = _about(batch)
         status = _STATUS.get(str(about.get("state")).partition("_STATE_")[2], "running")
         counts = about.get("batchStats") or {}
@@ -148,7 +131,7 @@ class GeminiBatches:
         return BatchState(status, done, format_error(error) if error else "it gives no reason")
 
     def replies(self, id: str) -> Mapping[str, BatchReply | Failure] | Failure:
-        batch = self.api.page("GET", f"/{quote(id)}")
+        batch = self.look(id)
         if isinstance(batch, Failure):
             return batch
         found: dict[str, BatchReply | Failure] = {}
@@ -168,9 +151,6 @@ class GeminiBatches:
                 status = _STATUS_OF_CODE.get(_number(error.get("code")), 500)
                 found[str(key)] = BatchReply(status, msgspec.json.encode({"error": error}))
         return found
-
-    def read(self, reply: BatchReply, question: Question, sent: Sent) -> Completion | Failure:
-        return self.questions.batch_outcome(reply, question, sent)
 
 
 def _about(operation: Page) -> Page:

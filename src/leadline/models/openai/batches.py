@@ -13,40 +13,31 @@ here, and what a status means is in `replies.py`.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 import msgspec
 
-from leadline.core.answers import Completion, Failure, Sent
+from leadline.core.answers import Failure, Sent
 from leadline.core.batches import (
-    BatchLimits,
     BatchReply,
     BatchState,
     BatchStatus,
-    QuestionWriter,
-    Undecided,
 )
-from leadline.core.types import Document, Probe, Question
+from leadline.core.types import Document, Probe
 from leadline.models.batch_http import (
     MOST_RESULT_BYTES,
-    SKEW_SECONDS,
-    BatchClient,
+    ListedBatches,
     Page,
     pages_of_lines,
     text_in,
-    time_of,
     with_context,
 )
-from leadline.models.batch_limits import BATCH_LIMITS
 from leadline.models.openai.replies import format_error
 
 TAG = "leadline"
 """The name of the tag in a batch's metadata."""
-LISTED = 100
-"""Batches of one page of the list."""
 NO_ROOM = frozenset({"token_limit_exceeded", "request_limit_exceeded"})
 """Codes of a batch that failed because too much is in the provider's queue."""
 EXPIRED = "batch_expired"
@@ -59,22 +50,10 @@ _STATUS: Mapping[str, BatchStatus] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class OpenAIBatches:
+class OpenAIBatches(ListedBatches):
     """The batches of one model."""
 
-    api: BatchClient
-    questions: QuestionWriter
-    limits: BatchLimits = field(default_factory=lambda: BATCH_LIMITS["openai"])
-
-    def checked(self) -> OpenAIBatches:
-        """Raises UsageError where the server has no batches."""
-        self.api.check_listed("/batches?limit=1")
-        return self
-
-    @property
-    def address(self) -> str:
-        return self.api.url("/batches")
+    provider: ClassVar[str] = "openai"
 
     def line(self, name: str, document: Document, probe: Probe) -> tuple[bytes, Sent]:
         path, body, sent = self.questions.batch_request(document, probe)
@@ -97,24 +76,10 @@ class OpenAIBatches:
         )
         return created if isinstance(created, Failure) else text_in(created, "id")
 
-    def find(self, tag: str, names: Collection[str], since: float, known: Collection[str]) -> str | Failure | Undecided:
-        after = ""
-        while True:
-            page = self.api.page("GET", f"/batches?limit={LISTED}{f'&after={quote(after)}' if after else ''}")
-            if isinstance(page, Failure):
-                return page
-            listed = [batch for batch in page.get("data") or () if isinstance(batch, Mapping)]
-            for batch in listed:
-                if (batch.get("metadata") or {}).get(TAG) == tag:
-                    return text_in(batch, "id")
-            if not page.get("has_more") or not listed or time_of(listed[-1].get("created_at")) < since - SKEW_SECONDS:
-                return ""
-            after = str(listed[-1].get("id", ""))
+    def tag_of(self, batch: Page) -> Any:
+        return (batch.get("metadata") or {}).get(TAG)
 
-    def state(self, id: str) -> BatchState | Failure:
-        batch = self.api.page("GET", f"/batches/{quote(id)}")
-        if isinstance(batch, Failure):
-            return BatchState("gone", message=batch.message) if batch.status == 404 else batch
+    def state_in(self, batch: Page) -> BatchState:
         counts = batch.get("request_counts") or {}
         done = sum(n for n in (counts.get("completed"), counts.get("failed")) if type(n) is int)
         status = _STATUS.get(str(batch.get("status")), "running")
@@ -124,7 +89,7 @@ class OpenAIBatches:
         return BatchState(status, done, "; ".join(map(format_error, errors[:3])) or "it gives no reason")
 
     def replies(self, id: str) -> Mapping[str, BatchReply | Failure] | Failure:
-        batch = self.api.page("GET", f"/batches/{quote(id)}")
+        batch = self.look(id)
         if isinstance(batch, Failure):
             return batch
         found: dict[str, BatchReply | Failure] = {}
@@ -138,9 +103,6 @@ class OpenAIBatches:
                 if (reply := _reply_in(page)) is not None:
                     found[str(page.get("custom_id"))] = reply
         return found
-
-    def read(self, reply: BatchReply, question: Question, sent: Sent) -> Completion | Failure:
-        return self.questions.batch_outcome(reply, question, sent)
 
     def _upload(self, name: str, lines: bytes) -> str | Failure:
         """The id of the file."""
