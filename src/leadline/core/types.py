@@ -176,16 +176,22 @@ class Question(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def tags(self) -> dict[str, str]:
         """The labels and, as text, the fields that say what kind of question it is: what results are broken down by."""
-        kinds = (
-            ("family", self.family),
-            ("value_kind", self.value_kind or ""),
-            ("demonstration", " ".join(self.demonstration)),
-            ("code_word", self.code_word),
-            ("absent", "" if self.absent is None else str(self.absent).lower()),
-            ("dataset", self.dataset),
-            ("ordinal", str(self.ordinal or "")),
-        )
-        return {name: text for name, text in kinds if text} | dict(self.labels)
+        tags: dict[str, str] = {}  # for every record of a page: most questions have few of them
+        if self.family:
+            tags["family"] = self.family
+        if self.value_kind:
+            tags["value_kind"] = self.value_kind
+        if demonstration := " ".join(self.demonstration):
+            tags["demonstration"] = demonstration
+        if self.code_word:
+            tags["code_word"] = self.code_word
+        if self.absent is not None:
+            tags["absent"] = str(self.absent).lower()
+        if self.dataset:
+            tags["dataset"] = self.dataset
+        if self.ordinal:
+            tags["ordinal"] = str(self.ordinal)
+        return {**tags, **self.labels}
 
 
 # --- what a model is given ----------------------------------------------------------------------

@@ -111,8 +111,9 @@ class SamplePacker:
             if record.wants_logprobs:
                 continue
             key = (run, tasks[record.cell.task], record.cell.length)
-            row = _cut(_row(record, excerpts.of(record)), LIMITS[0].characters)
-            self.parts.setdefault(key, []).append(row)
+            if key not in self.parts:
+                self.parts[key] = []
+            self.parts[key].append(_cut(_row(record, excerpts.of(record)), LIMITS[0].characters))
 
     def packed(self, budget: int = BUDGET) -> EmbeddedSamples:
         """As much as fits the budget."""
@@ -140,10 +141,12 @@ def _row(record: Record, excerpt: str) -> SampleRow:
         assert isinstance(outcome, Completion)
         answer, thinking, finish = outcome.text, outcome.thinking or None, outcome.finish or None
         written = outcome.completion_tokens
-        graded = next((s.answer for s in record.scores.values()), "")
-        graded = graded if graded not in ("", answer, answer.strip()) else None
-    facts = tuple((f.start, round(f.depth, 4), round(f.depth_asked, 4)) for f in record.facts[:8]) or None
-    labels = ", ".join(f"{k} {v}" for k, v in record.question.tags.items()) or None
+        for score in record.scores.values():  # the first
+            graded = score.answer if score.answer not in ("", answer, answer.strip()) else None
+            break
+    facts = [(f.start, round(f.depth, 4), round(f.depth_asked, 4)) for f in record.facts[:8]] or None
+    tags = record.question.tags
+    labels = ", ".join([f"{name} {text}" for name, text in tags.items()]) if tags else None
     return (
         cell.depth, cell.sample, _NUMBERS[record.failure_class], record.score, record.question.text,
         "\n".join(record.question.targets), record.question.answer_prefix, answer, graded, thinking, facts,

@@ -319,7 +319,10 @@ def _nearest_row(record: Record, rows: Sequence[float]) -> float | None:
     if requested is None or len(facts) != 1 or (real := facts[0].depth) == requested or requested not in rows:
         return requested
     at = bisect(rows, real)
-    return min(rows[max(0, at - 1) : at + 1], key=lambda depth: (abs(depth - real), depth != requested))
+    low, high = rows[max(0, at - 1)], rows[min(at, len(rows) - 1)]
+    if real - low == high - real:
+        return high if high == requested else low
+    return low if real - low < high - real else high
 
 
 def planned_points(
