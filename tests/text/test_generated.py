@@ -171,3 +171,11 @@ def test_texts_of_several_seeds_written_together_are_those_written_one_by_one(na
     alone = [GeneratedText(name).filler(seed=seed) for seed in range(5)]
     for one, other in zip(together, alone, strict=True):
         assert one.arrange(1500).tolist() == other.arrange(1500).tolist()
+
+
+def test_a_long_text_of_one_seed_is_the_same_beside_that_of_another_seed() -> None:
+    grammar = GeneratedText("prose").filler(seed=0)._grammar  # type: ignore[attr-defined]
+    [alone], [first, _] = grammar.write([7], 0, 90), grammar.write([7, 8], 0, 90)
+    assert alone.tolist() == first.tolist()
+    parts = [grammar.write([7], start, 30)[0] for start in (0, 30, 60)]
+    assert alone.tolist() == np.concatenate(parts).tolist()

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
@@ -24,6 +24,8 @@ CUT_CANDIDATES = 96
 """Sentences that are considered for one cut."""
 CUT_PLACES = 16
 """Boundaries before a fact at the end that are considered for the cut piece."""
+FEW_BOUNDARIES = 1000
+"""Of more, only those that are looked at become numbers of Python."""
 
 _WORD = re.compile(r"\s*\S+")
 
@@ -82,6 +84,21 @@ def cut_by_tokenising(order: PieceOrder, at: int, sizes: Sequence[int], attempt:
 
 
 # --- from the tokens of whole pieces ------------------------------------------------------------
+
+
+def may_end_word(order: PieceOrder, positions: Indices, size: int) -> Iterator[bool]:
+    """For each position of the order, whether a word may end `size` tokens after it; False where the first attempts
+    of `cut_piece` would find that none does. In a tokenizer of bytes that is at most places."""
+    if order.counted.ends_sentence is None or not order.all_sound:
+        yield from (True for _ in positions)
+        return
+    tokens = order.ends[positions % len(order)] + size
+    lasts = order.ends.searchsorted(tokens) - 1
+    inside = tokens - order.ends[lasts]
+    texts, pieces, token_end = order.counted.bank.pieces, order.pieces, order.counted.token_end
+    for last, within in zip(lasts.tolist(), inside.tolist(), strict=True):
+        end = token_end(piece := int(pieces[last]), within) if last < len(pieces) else None
+        yield end is None or _ends_word(texts[piece], end)
 
 
 def _known_places(order: PieceOrder, at: int, sizes: Sequence[int]) -> list[tuple[int, int]] | None:
@@ -179,14 +196,32 @@ def _ends_by_counting(counted: CountedBank, text: str, most: int) -> list[int]:
 # --- places of facts and of the cut piece -------------------------------------------------------
 
 
+class _Integers(Sequence[int]):
+    """An array as a sequence of integers."""
+
+    def __init__(self, values: Indices) -> None:
+        self._values = values
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    @overload
+    def __getitem__(self, at: int) -> int: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[int]: ...
+    def __getitem__(self, at: int | slice) -> int | list[int]:
+        return self._values[at].tolist()  # type: ignore[no-any-return]
+
+
 class Boundaries:
     """The boundaries of some whole pieces, and those of them at which facts may be."""
 
     def __init__(self, tokens: Indices, free: Indices) -> None:
         """`tokens` has those of the pieces before each boundary, `free` the numbers of the free boundaries."""
         self.tokens = tokens
-        self.free: list[int] = free.tolist()
-        self.free_tokens: list[int] = tokens[free].tolist()
+        few = len(free) <= FEW_BOUNDARIES
+        self.free: Sequence[int] = free.tolist() if few else _Integers(free)
+        self.free_tokens: Sequence[int] = tokens[free].tolist() if few else _Integers(tokens[free])
         """Of pieces before each free boundary."""
 
     def choose_places(self, wanted: Sequence[float], cut_tokens: int, end: int) -> tuple[tuple[int, ...], int]:

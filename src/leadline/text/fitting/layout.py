@@ -11,7 +11,7 @@ import numpy as np
 from leadline.core.drafts import Fact
 from leadline.text.fitting.assembly import Assembly, Checkpoint
 from leadline.text.fitting.bank import CountedBank
-from leadline.text.fitting.cuts import CUT_CANDIDATES, WHOLE_SENTENCE_ATTEMPTS, Boundaries, cut_piece
+from leadline.text.fitting.cuts import CUT_CANDIDATES, WHOLE_SENTENCE_ATTEMPTS, Boundaries, cut_piece, may_end_word
 from leadline.text.fitting.order import ATTEMPTS, LAST_CANDIDATES, PieceOrder
 
 if TYPE_CHECKING:
@@ -114,7 +114,11 @@ class StretchWriter:
     ) -> Layout | None:
         """The pieces from `used` to `at`, which are parts of sentences or lines. All questions end the document at one
         place; a cut piece has the `rest` tokens. Each attempt skips one more sentence or line."""
-        for attempt, cut_at in zip(attempts, self.order.skips(at, attempts).tolist(), strict=True):
+        positions = self.order.skips(at, attempts)
+        promising = may_end_word(self.order, positions, rest)
+        for attempt, cut_at, hopeful in zip(attempts, positions.tolist(), promising, strict=True):
+            if not hopeful and attempt < WHOLE_SENTENCE_ATTEMPTS:
+                continue
             cut = cut_piece(self.order, cut_at, [rest], attempt)
             if cut is not None:
                 pieces, sound = self.order.run(used, at)

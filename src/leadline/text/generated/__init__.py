@@ -144,38 +144,44 @@ class Expander:
             chosen = tables.first[variants] + self._choose(variants, places, owner, paragraphs, level)
             lengths = np.ones(len(nodes), np.int64)
             nodes[places], lengths[places] = tables.starts[chosen], tables.lengths[chosen]
-            within = (nodes - lengths.cumsum() + lengths).repeat(lengths)
+            ends = lengths.cumsum()
+            within = (nodes - ends + lengths).repeat(lengths)
             within += np.arange(len(within))
-            nodes, owner = tables.pool[within], owner.repeat(lengths)
+            nodes = tables.pool[within]
             if level == 0:
-                paragraphs, owner = Paragraphs(owner, paragraphs.seeds, voices), np.arange(len(owner))
+                paragraphs, owner = Paragraphs(owner.repeat(lengths), paragraphs.seeds, voices), np.arange(len(nodes))
+            else:
+                paragraphs.grow(ends)
+                owner = paragraphs.owners()
             level += 1
-        return np.split(nodes, owner.searchsorted(paragraphs.begins[count::count]))
+        return np.split(nodes, paragraphs.starts[paragraphs.begins[count::count]])
 
     def _choose(
         self, variants: Indices, places: Indices, owner: Indices, paragraphs: Paragraphs, level: int
     ) -> Indices:
         """Of each variant the number of an alternative."""
         tables, where = self._tables, owner[places]
-        counts, own, text = tables.counts[variants], paragraphs.seed[where], paragraphs.text[where]
+        counts, own = tables.counts[variants], paragraphs.seed[where]
         held = self._is_held[variants].nonzero()[0]
         held_variants = variants[held]
+        instances = tables.instances[held_variants]
         if level < DEALT_LEVELS:
             keys = tables.keys[variants]
-            nth = _occurrences((text << 32) + keys)
-            nth[held] = tables.instances[held_variants]
+            nth = _occurrences((paragraphs.text[where] << 32) + keys)
+            nth[held] = instances
             draws = (keys << 6) + (level + 1)
         else:
-            draws = ((places - owner.searchsorted(paragraphs.begins)[text]) << 6) + (level + 1)
+            draws = ((places - paragraphs.text_starts[where]) << 6) + (level + 1)
         numbers = paragraphs.number[where[held]]
         draws[held] = self._held_draws[held_variants] + self._paragraph_draws[held_variants] * (numbers + 1)
         hashes = _mix(own + draws.view(np.uint64) * _GOLDEN)
         if level < DEALT_LEVELS:
             chosen = _deal(hashes, nth, counts)
         else:
-            chosen = self._preferred(variants, hashes, counts, paragraphs.voices[text])
-            chosen[held] = _deal(hashes[held], tables.instances[held_variants], counts[held])
-        follow = self._follows[variants].nonzero()[0]
+            chosen = _nearest_of_three(hashes, counts) + self._preferred(variants, counts, paragraphs, where)
+            chosen -= counts * (chosen >= counts)  # both are below `counts`
+            chosen[held] = _deal(hashes[held], instances, counts[held])
+        follow = held[self._follows[held_variants]]
         if len(follow):
             keys = tables.keys[variants[follow]]
             for key in set(keys.tolist()):
@@ -183,14 +189,13 @@ class Expander:
                 chosen[these] = self._following(key, paragraphs)[where[these]]
         return chosen
 
-    @staticmethod
-    def _preferred(variants: Indices, hashes: Hashes, counts: Indices, voices: Hashes) -> Indices:
-        """Alternatives near the one that the texts of a seed prefer: the nearest of three draws."""
-        nearest = np.minimum(_below(hashes, counts), _below(hashes << _31, counts))
-        nearest = np.minimum(nearest, _below(hashes * _GOLDEN, counts))
-        nearest += _below(_mix(variants.view(np.uint64) * _GOLDEN ^ voices), counts)
-        nearest -= counts * (nearest >= counts)  # both are below `counts`
-        return nearest
+    def _preferred(self, variants: Indices, counts: Indices, paragraphs: Paragraphs, where: Indices) -> Indices:
+        """The alternative that the texts of a seed prefer, of each variant."""
+        voices = paragraphs.voices
+        if len(variants) < len(self._tables.counts) or (voices != voices[0]).any():
+            return _below(_mix(variants.view(np.uint64) * _GOLDEN ^ voices[paragraphs.text[where]]), counts)
+        every = np.arange(len(self._tables.counts))  # one seed and a long text: each variant comes many times
+        return _below(_mix(every.view(np.uint64) * _GOLDEN ^ voices[0]), self._tables.counts)[variants]
 
     def _following(self, key: int, paragraphs: Paragraphs) -> Indices:
         """For each paragraph a number that follows another, counted from the least that it can be."""
@@ -220,8 +225,24 @@ class Paragraphs:
         self.begins = text.searchsorted(np.arange(len(seeds)))
         """By text: the first of its paragraphs."""
         self.number = np.arange(len(text)) - self.begins[text]
+        self.starts = np.arange(len(text) + 1)
+        """The first node of each paragraph, and their number; `grow` follows an expansion."""
         self.following: dict[int, Indices] = {}
         """By key: the numbers that follow others."""
+
+    def grow(self, ends: Indices) -> None:
+        """After an expansion; `ends` has the nodes up to each node's last one."""
+        self.starts = np.where(self.starts, ends[self.starts - 1], 0)
+
+    def owners(self) -> Indices:
+        """The paragraph of each node."""
+        return np.arange(len(self.text)).repeat(np.diff(self.starts))
+
+    @property
+    def text_starts(self) -> Indices:
+        """By paragraph: the first node of its text."""
+        first: Indices = self.starts[self.begins]
+        return first[self.text]
 
 
 def _tables(compiler: Compiler) -> Tables:
@@ -245,9 +266,12 @@ def _tables(compiler: Compiler) -> Tables:
 
 def _mix(numbers: Hashes) -> Hashes:
     """A hash of each number (the finaliser of splitmix64)."""
-    numbers = (numbers ^ (numbers >> _30)) * _FIRST
-    numbers = (numbers ^ (numbers >> _27)) * _SECOND
-    return numbers ^ (numbers >> _31)
+    numbers = numbers ^ (numbers >> _30)
+    numbers *= _FIRST
+    numbers ^= numbers >> _27
+    numbers *= _SECOND
+    numbers ^= numbers >> _31
+    return numbers
 
 
 def _product(number: int) -> np.uint64:
@@ -258,9 +282,20 @@ def _below(hashes: Hashes, counts: Indices | int) -> Indices:
     return ((hashes >> _33).view(np.int64) * counts) >> 31
 
 
+def _nearest_of_three(hashes: Hashes, counts: Indices) -> Indices:
+    """The least of three draws below `counts`."""
+    least = np.minimum(hashes >> _33, (hashes << _31) >> _33)
+    least = np.minimum(least, (hashes * _GOLDEN) >> _33)
+    nearest: Indices = (least.view(np.int64) * counts) >> 31
+    return nearest
+
+
 def _deal(hashes: Hashes, nth: Indices, counts: Indices) -> Indices:
     """The nth of a hand: distinct for `counts` draws."""
-    dealt: Indices = (_below(hashes, counts) + nth * _STRIDES[(hashes & _7).view(np.int64)]) % counts
+    dealt = _below(hashes, counts)
+    later = nth.nonzero()[0]
+    strides = _STRIDES[(hashes[later] & _7).view(np.int64)]
+    dealt[later] = (dealt[later] + nth[later] * strides) % counts[later]
     return dealt
 
 
