@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +15,7 @@ from leadline.core.types import Match
 from leadline.features.frontier.scorers import partial_credit
 from leadline.features.judges.rubric import AskedItem, load_rubric
 from leadline.features.published.infinitebench_scorers import first_number, last_integer, leading_run
+from leadline.scorers import normalise
 from leadline.scorers.answer_sets import GRAPHWALKS
 from leadline.scorers.failure import classify
 from leadline.scorers.match import ALL, ANY, EXACT, RULER_STRICT, RULER_V1, string_match_all, string_match_part
@@ -77,6 +80,17 @@ def test_a_long_loop_is_graded_at_once(loop: str) -> None:
     assert RULER_STRICT.score(question, answer).value == 0.0
     assert GRAPHWALKS.score(question, answer).value == 0.0
     assert classify(question, answer, {"match.all": ALL.score(question, answer)}, Receipt(1000, 1000))[0] == "wrong"
+
+
+def test_plain_texts_are_passed_through_unless_a_step_would_change_them() -> None:
+    draw = random.Random(0)
+    signs = "abc019,,,  \n\r\t\x07\x0b\x1b[m]-.'s\x7f"
+    changed = 0
+    for _ in range(4000):
+        text = "".join(draw.choices(signs, k=draw.randrange(14)))
+        assert visible(text) == normalise._without_formatting(text)
+        changed += visible(text) != text
+    assert 500 < changed < 3900
 
 
 def test_visible_text_keeps_lines_and_letter_case() -> None:

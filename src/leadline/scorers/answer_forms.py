@@ -37,7 +37,7 @@ _LABEL = re.compile(r"(?<![^\n,;|:.])[^\n,;|:.]*:(?=\s|$)")
 
 def words(text: str) -> list[str]:
     """The words of a text that is already clean (or merely visible, where letter case matters)."""
-    return [_POINT_ZERO.sub("", word) for word in compiled(_WORD).findall(text)]
+    return [_POINT_ZERO.sub("", word) if word[-1] in "0s" else word for word in compiled(_WORD).findall(text)]
 
 
 def form_of(question: Question) -> ValueForm:
