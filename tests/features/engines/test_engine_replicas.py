@@ -28,7 +28,7 @@ def folder(tmp_path: Path) -> Path:
     return model_folder(tmp_path / "model")
 
 
-@pytest.mark.parametrize("fault", ["kills_its_parent", "core_dies_once"])
+@pytest.mark.parametrize("fault", ["kills_its_parent", "core_dies_once", "core_killed_once"])
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_a_run_ends_complete_when_a_replica_dies(
     fault: str, replicas: int, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

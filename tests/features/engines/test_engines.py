@@ -218,7 +218,11 @@ def test_log_probabilities_that_are_not_numbers_are_a_failure(folder: Path, monk
 
 @pytest.mark.parametrize(
     ("fault", "words"),
-    [("dies_later", "illegal memory access"), ("core_dies", "EngineCore encountered an issue.*CUDA out of memory")],
+    [
+        ("dies_later", "illegal memory access"),
+        ("core_dies", "EngineCore encountered an issue.*CUDA out of memory"),
+        ("core_killed", "the process in which it computes has ended.*Killed"),
+    ],
 )
 def test_an_engine_that_dies_stops_the_run_with_its_last_lines_and_what_was_answered_is_kept(
     fault: str, words: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -22,6 +22,9 @@ SIZE = struct.Struct(">Q")
 LOOK_SECONDS = 0.5
 DEAD = ("EngineDeadError",)
 """Exceptions, by name, after which an engine answers nothing: the process in which it computes has ended."""
+DEAD_LOOKS = 4
+"""How often in a row an engine is found dead before this process says so: it may still say so itself."""
+CORE_ENDED = "the process in which it computes has ended"
 
 
 class VllmEngine:
@@ -45,6 +48,11 @@ class VllmEngine:
             "block": int(block),
             "kv_tokens": int(held) if held else int(blocks) * int(block) if blocks else None,
         }
+
+    def is_dead(self) -> bool:
+        """Whether the process in which it computes has ended. Where it was killed, `generate` waits for it for ever."""
+        core = getattr(self.llm.llm_engine, "engine_core", None)
+        return bool(getattr(getattr(core, "resources", None), "engine_dead", False))
 
     def write(self, prompts: list[dict[str, Any]]) -> list[dict[str, Any]]:
         params = [
@@ -152,6 +160,9 @@ class SGLangEngine:
             "kv_tokens": info.get("max_total_num_tokens"),
         }  # fmt: skip
 
+    def is_dead(self) -> bool:
+        return False  # its own handler of signals ends this process
+
     def write(self, prompts: list[dict[str, Any]]) -> list[dict[str, Any]]:
         params = [
             {"temperature": 0.0, "max_new_tokens": p["max_tokens"], "min_new_tokens": 1, "stop_token_ids": p["stop"]}
@@ -220,8 +231,42 @@ def folder_of(model: str, revision: str) -> str:
 
 
 class Worker:
-    def __init__(self) -> None:
+    """Answers messages, one after the other."""
+
+    def __init__(self, answers: BinaryIO) -> None:
         self.engine: VllmEngine | SGLangEngine | None = None
+        self._answers = answers
+        self._turn = threading.Lock()
+        """Held while a reply is written."""
+        self._is_asked = False
+
+    def serve(self, questions: BinaryIO) -> None:
+        threading.Thread(target=self._end_with_engine, daemon=True).start()
+        while (message := read_message(questions)) is not None:
+            self._is_asked = True
+            try:
+                reply = {"ok": self.answer(message)}
+            except Exception as error:
+                kinds = {kind.__name__ for kind in type(error).__mro__}
+                reply = {
+                    "error": str(error)[:2000], "type": type(error).__name__, "module": getattr(error, "name", None),
+                    "dead": not kinds.isdisjoint(DEAD),
+                }  # fmt: skip
+            with self._turn:
+                self._is_asked = False
+                write_message(self._answers, reply)
+
+    def _end_with_engine(self) -> None:
+        """Says that the engine is dead where it does not say so itself, and ends this process."""
+        looks = 0
+        while looks < DEAD_LOOKS:
+            time.sleep(LOOK_SECONDS)
+            looks = looks + 1 if self._is_asked and self.engine is not None and self.engine.is_dead() else 0
+        with self._turn:
+            if self._is_asked:
+                error = {"error": CORE_ENDED, "type": DEAD[0], "module": None, "dead": True}
+                write_message(self._answers, error)
+            os._exit(1)
 
     def answer(self, message: dict[str, Any]) -> Any:
         if message["do"] == "start":
@@ -266,17 +311,7 @@ def main() -> None:
         threading.Thread(target=end_with, args=(int(sys.argv[1]),), daemon=True).start()
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    worker = Worker()
-    while (message := read_message(sys.stdin.buffer)) is not None:
-        try:
-            reply = {"ok": worker.answer(message)}
-        except Exception as error:
-            kinds = {kind.__name__ for kind in type(error).__mro__}
-            reply = {
-                "error": str(error)[:2000], "type": type(error).__name__, "module": getattr(error, "name", None),
-                "dead": not kinds.isdisjoint(DEAD),
-            }  # fmt: skip
-        write_message(answers, reply)
+    Worker(answers).serve(sys.stdin.buffer)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -86,7 +87,8 @@ class LLM:
         )
         model_config = SimpleNamespace(max_model_len=self.window, dtype="torch.float32")
         config = SimpleNamespace(cache_config=cache_config, model_config=model_config)
-        self.llm_engine = SimpleNamespace(vllm_config=config)
+        core = SimpleNamespace(resources=SimpleNamespace(engine_dead=False))
+        self.llm_engine = SimpleNamespace(vllm_config=config, engine_core=core)
         self.calls = 0
 
     def generate(self, prompts: list[dict[str, list[int]]], params: list[SamplingParams], use_tqdm: bool) -> list[Any]:
@@ -100,6 +102,10 @@ class LLM:
         if (FAULT == "core_dies" and self.calls > 1) or (self.calls > 1 and _happens("core_dies_once")):
             print("(EngineCore pid=7) torch.OutOfMemoryError: CUDA out of memory", file=sys.stderr, flush=True)
             raise EngineDeadError("EngineCore encountered an issue. See stack trace (above) for the root cause.")
+        if (FAULT == "core_killed" and self.calls > 1) or (self.calls > 1 and _happens("core_killed_once")):
+            print("(EngineCore pid=7) Killed", file=sys.stderr, flush=True)
+            self.llm_engine.engine_core.resources.engine_dead = True
+            time.sleep(3600)  # as 0.32.0 does: it waits for an answer that nobody writes
         if FAULT == "dies_later" and self.calls > 1:
             print("torch.AcceleratorError: an illegal memory access was encountered", file=sys.stderr, flush=True)
             os._exit(9)
