@@ -10,8 +10,9 @@ from leadline.core.types import Cell, Document
 from leadline.text.chat import completion_frame
 from leadline.text.fitting import Fitter
 from leadline.text.tokenizers import WhitespaceTokenizer
+from support.exact_lengths import generated_tasks
 from support.prompt_reader import CannotRead, answer_from_text
-from support.solve_prompts import VARIANTS, generated_tasks, is_solved, solve, task_of
+from support.solve_prompts import VARIANTS, is_solved, solve, task_of
 
 TASKS = generated_tasks()
 LENGTH = 1100
