@@ -109,7 +109,10 @@ class Counting:
         """The draft as a document whose prompts have the asked length by the provider's count. `extra` is what the
         layout adds to the allowances of a length."""
         asked = [(q.cell.key, q.allowance + extra.get(q.cell.length, 0)) for q in draft.questions]
-        name = digest(asked)
+        # A task may lay out a cell twice: a session, and what a compactor kept of it.
+        name = digest(
+            [asked, draft.filler is None, draft.head, [dict(item) for item in draft.kept.items] if draft.kept else []]
+        )
         fit = _CountedFit(self, draft, lay_out)
         known = self.known.get(name)
         if known is not None and known.questions.keys() == {key for key, _ in asked}:
