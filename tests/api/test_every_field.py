@@ -16,6 +16,7 @@ from leadline.core.answers import Failure
 from leadline.core.errors import LeadlineError, RunStopped, UsageError
 from leadline.core.spec import Limits, Spec, make_spec
 from leadline.features.judges.verdicts import read_verdicts
+from leadline.results.repeats import repeats_of
 from leadline.run.events import Event, Note, RuleChecked
 from support.fake_server import FakeServer, Faults
 
@@ -189,6 +190,13 @@ def batch(folder: Path) -> None:
         run(folder, limits={"batch": True})
 
 
+def repeats(folder: Path) -> None:
+    again = repeats_of(run(folder, "again", limits={"repeats": 0.5}).folder)
+    assert again is not None
+    assert again.questions == 2
+    assert repeats_of(run(folder, "once").folder) is None
+
+
 def budget(folder: Path) -> None:
     with pytest.raises(RunStopped, match=r"the budget of 1\.00 usd is reached"):
         run(folder, limits={"prices": _prices(), "budget": "1usd"})
@@ -208,7 +216,7 @@ EFFECTS: dict[str, Callable[[Path], None]] = {
     effect.__name__: effect
     for effect in (
         model, tasks, lengths, depths, samples, reading, seed, until, allowance, judges, log, limits, workers, timeout,
-        attempts, rate_limit_wait, breaker, ray, anyway, prices, tier, batch, budget, time,
+        attempts, rate_limit_wait, breaker, ray, anyway, prices, tier, batch, repeats, budget, time,
     )
 }  # fmt: skip
 

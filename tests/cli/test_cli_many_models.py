@@ -72,7 +72,7 @@ def test_models_are_shown_side_by_side_by_effective_length(measured: Path, capsy
     printed = capsys.readouterr()
     assert printed.err.count("measured already") == 2
     assert printed.out.index("sim:perfect") < printed.out.index("short sight")
-    assert "fresh reading" in printed.out
+    assert printed.out.splitlines()[1].startswith("| fresh "), "the reading mode is in the corner"
     assert f"leadline compare {measured}" in printed.out.replace("\n", "")
 
 

@@ -90,7 +90,7 @@ MISTAKES = {
     "a scorer that is misspelt": Mistake(("run", "niah", *SIM, "--set", "scorers=mach"), "mach", "'match.any'"),
     "a rule that is misspelt": Mistake(("run", "niah", *SIM, "--until", "efective"), "efective", "write effective"),
     "a budget without a currency": Mistake(("run", "niah", *SIM, "--budget", "two"), "two", "20usd"),
-    "prices that are not there": Mistake(("run", "niah", *SIM, "--prices", "p.toml"), "No such file", "prices"),
+    "prices that are not there": Mistake(("run", "niah", *SIM, "--prices", "p.toml"), "No such file", "price-files.md"),
     "--model_args of another tool": Mistake(("run", "niah", "--model_args", "pretrained=x"), "--model_args", "hf:"),
     "--max-connections of another tool": Mistake(
         ("run", "niah", *SIM, "--max-connections", "4"), "--max-connections", "--workers"

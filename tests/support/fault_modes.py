@@ -30,7 +30,7 @@ if __name__ == "__main__":  # the tests folder is on the path of pytest, not of 
 from leadline.core import backoff
 from leadline.core.answers import Completion, Failure
 from leadline.core.records import Record
-from leadline.core.seeds import digest_bytes
+from leadline.core.seeds import digest_prompt
 from leadline.core.spec import make_spec
 from leadline.models.openai.http import HttpReply, HttpRequest, RequestFailed, served_by
 from leadline.run.measure import measure
@@ -179,7 +179,7 @@ class FaultyServer:
         body = request.body or b""
         if len(body) < SHORTEST_BODY:  # asked while the server is looked at
             return HttpReply(200, json.dumps(good_page(self.api, "yes", len(body))).encode())
-        key = digest_bytes(body)
+        key = digest_prompt(body)
         with self._lock:
             names = list(self.modes)
             number = len(self.given)
