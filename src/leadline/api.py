@@ -130,9 +130,11 @@ class Run(results.Run):
     ) -> EffectiveLength | None:
         """The longest prompt at which the score reaches a fixed `threshold` (by default RULER's 0.856), or a `share` of
         the score at the shortest length. None where fewer than two lengths have answers."""
-        wanted = (
-            Threshold(share=share) if share is not None else self.line if threshold is None else Threshold(threshold)
-        )
+        if threshold is not None and share is not None:
+            raise UsageError("a threshold and a share are two questions", where="effective_length", fix="give one")
+        wanted = Threshold(share=share) if share is not None else self.threshold
+        if threshold is not None:
+            wanted = Threshold(threshold)
         samples = self.table.counted
         if task is not None:
             samples = samples.take(samples.task == task)

@@ -135,6 +135,8 @@ def test_a_run_gives_frames_figures_pages_and_lengths(tmp_path: Path) -> None:
     assert effective is not None
     assert 1024 <= effective.length <= 2048
     assert str(effective).startswith("not decided (95%: ")  # four answers a length
+    with pytest.raises(UsageError, match="two questions"):
+        run.effective_length(0.5, share=0.9)
     header, first, second = str(run.table).splitlines()
     assert header.split() == ["task", "length", "planned", "answered", "failed", "mean", "95%", "interval"]
     assert first.split()[:6] == ["niah", "1k", "4", "4", "0", "100%"]

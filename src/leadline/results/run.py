@@ -92,14 +92,14 @@ class Run:
         records: Iterable[Record],
         failures: Failures = "excluded",
         unreadable: Sequence[UnreadableLine] = (),
-        line: Threshold | None = None,
+        threshold: Threshold | None = None,
         prices: RunPrices | None = None,
     ) -> None:
-        """`records` are the newest of every cell and are read once; `failures` says how failed samples are
-        counted; `line` is what a length must reach to be an effective one; `prices` replace those it was made with."""
+        """`records` are the newest of every cell and are read once; `failures` says how failed samples are counted,
+        `threshold` what a length must reach to be an effective one; `prices` replace those it was made with."""
         self.folder = folder
         self.manifest = manifest
-        self.line = line or Threshold()
+        self.threshold = threshold or Threshold()
         self.totals = Totals()
         self.metrics: dict[str, str] = {}
         """By task, the metric behind its scores."""
@@ -159,12 +159,12 @@ class Run:
         cls,
         folder: Path | str,
         failures: Failures = "excluded",
-        line: Threshold | None = None,
+        threshold: Threshold | None = None,
         prices: RunPrices | None = None,
     ) -> Self:
         unreadable: list[UnreadableLine] = []
         records = read_records(folder, unreadable)
-        return cls(Path(folder), read_manifest(Path(folder)), records, failures, unreadable, line, prices)
+        return cls(Path(folder), read_manifest(Path(folder)), records, failures, unreadable, threshold, prices)
 
     @property
     def records(self) -> Iterator[Record]:
@@ -212,7 +212,7 @@ class Run:
             table.counted,
             categories,
             published=table.published,
-            threshold=round(100 * self.line.value, 9),
+            threshold=round(100 * self.threshold.value, 9),
         )
 
     @property
@@ -278,12 +278,12 @@ class Run:
 def load_run(
     folder: Path | str,
     failures: Failures = "excluded",
-    line: Threshold | None = None,
+    threshold: Threshold | None = None,
     prices: RunPrices | None = None,
 ) -> Run:
-    """Opens a run folder and reads it once. `failures` says how samples without an answer are counted, `line` what
+    """Opens a run folder and reads it once. `failures` says how samples without an answer are counted, `threshold` what
     a length must reach to be an effective one, `prices` what to count its money with."""
-    return Run.open(folder, failures, line, prices)
+    return Run.open(folder, failures, threshold, prices)
 
 
 def format_judge_money(paid: Mapping[str, float], prices: RunPrices) -> str:

@@ -75,9 +75,9 @@ def effective_warning(effective: EffectiveLength) -> str:
 
 def format_threshold(effective: EffectiveLength) -> str:
     """`85.6%, RULER's threshold`, or `85% of its score at the shortest length`."""
-    if effective.line.share is not None:
-        return f"{format_percent(effective.line.share)}% of its score at the shortest length"
-    known = ", RULER's threshold" if effective.line.value == RULER_THRESHOLD else ""
+    if effective.rule.share is not None:
+        return f"{format_percent(effective.rule.share)}% of its score at the shortest length"
+    known = ", RULER's threshold" if effective.rule.value == RULER_THRESHOLD else ""
     return f"{100 * effective.threshold:g}%{known}"
 
 
@@ -270,13 +270,13 @@ def _format_search(search: LengthSearch) -> str:
         known += [f"below {format_tokens(below)}"] if below is not None else []
         names = format_list([format_tokens(length) for length in search.between])
         verb = "is" if len(search.between) == 1 else "are"
-        known.append(f"{names} {verb} too close to {format_wanted(search.line)} to tell with so many samples")
+        known.append(f"{names} {verb} too close to {format_wanted(search.threshold)} to tell with so many samples")
         return f"{', '.join(known)} {sure}"
     if above is None:
         return f"below {format_tokens(search.shortest)} {sure}"
     if below is None:
         return f"at least {format_tokens(search.longest)} {sure}"
-    return f"{format_tokens(above)} reaches {format_wanted(search.line)}, {format_tokens(below)} does not {sure}"
+    return f"{format_tokens(above)} reaches {format_wanted(search.threshold)}, {format_tokens(below)} does not {sure}"
 
 
 def _format_widths(step: SamplingStep, widths: CellWidths) -> str:

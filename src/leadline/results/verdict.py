@@ -124,7 +124,7 @@ def effective_in(run: Run, samples: Observations, threshold: Threshold | None = 
     answered = len(samples.counted().lengths)
     if answered < (1 if run.rule and len(run.table.lengths) > 1 else 2):
         return None
-    effective = effective_length(samples, threshold or run.line, claimed=run.window)
+    effective = effective_length(samples, threshold or run.threshold, claimed=run.window)
     if not run.rule:
         return effective
     until = parse_until(run.rule)
@@ -315,7 +315,7 @@ def _format_more_of_rule(run: Run, effective: EffectiveLength) -> str:
         return "The rule had not finished: run the same command again."
     ask = "raise --samples" if parse_until(run.rule).rule == "effective" else "--until effective asks them"
     open_lengths = [score.length for score in effective.scores if score.state == "open"]
-    rounds = statuses_by_length(rounds_by_length(run.table.counted), open_lengths, effective.line, effective.confidence)
+    rounds = statuses_by_length(rounds_by_length(run.table.counted), open_lengths, effective.rule, effective.confidence)
     needed = [rounds_to_settle(status, effective.confidence) for status in rounds]
     if any(count is None or count > MOST_ROUNDS for count in needed):
         return _format_stuck(effective, open_lengths)

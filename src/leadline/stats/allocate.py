@@ -81,7 +81,7 @@ class Design:
 class LengthSearch:
     """What the rule `effective` knows: the longest length above the threshold, the shortest below it, those between."""
 
-    line: Threshold
+    threshold: Threshold
     confidence: float
     shortest: int
     longest: int
@@ -161,17 +161,17 @@ def parse_until(text: str) -> Until:
 
 
 def until_effective(
-    data: Observations, design: Design, line: Threshold | None = None, *, confidence: float = 0.95
+    data: Observations, design: Design, threshold: Threshold | None = None, *, confidence: float = 0.95
 ) -> SamplingStep:
     """Sample until it is known which measured lengths clear the threshold. Ends undecided at the cap, never in a guess,
     and earlier at a length that the cap would almost surely not settle either."""
-    line = line or Threshold()
+    threshold = threshold or Threshold()
     lengths = design.lengths
-    found = statuses_by_length(rounds_by_length(data), lengths, line, confidence)
+    found = statuses_by_length(rounds_by_length(data), lengths, threshold, confidence)
     asked = {length: _asked(data, design, length) for length in lengths}
     capped = [
         min(asked[s.length].values()) >= design.cap
-        or (s.rounds > 0 and bool(is_futile(s.mean, s.scatter, s.rounds, s.line, design.cap, confidence)))
+        or (s.rounds > 0 and bool(is_futile(s.mean, s.scatter, s.rounds, s.threshold, design.cap, confidence)))
         for s in found
     ]
     cost = [design.round_cost(s.length) * rounds_left(s, design.cap, confidence) for s in found]
@@ -180,7 +180,7 @@ def until_effective(
     high = min((i for i, s in enumerate(found) if s.status == "below" and i > low), default=len(found))
     between = found[low + 1 : high]
     search = LengthSearch(
-        line=line,
+        threshold=threshold,
         confidence=confidence,
         shortest=lengths[0],
         longest=lengths[-1],
@@ -193,7 +193,7 @@ def until_effective(
     if at is None:
         more = _cost_to_settle(between, design, confidence)
         return SamplingStep("undecided" if between else "decided", search, (), spent, design.fixed_cost, more)
-    wanted = [lengths[at]] if line.share is None else [lengths[0], lengths[at]]
+    wanted = [lengths[at]] if threshold.share is None else [lengths[0], lengths[at]]
     if design.reading == "nested":  # a document that is read up to a length answers the open ones before it
         wanted += [s.length for s in between if s.length < lengths[at]]
     follow = tuple(cell for length in dict.fromkeys(wanted) for cell in _round(asked[length], length, design))

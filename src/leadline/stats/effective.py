@@ -91,7 +91,7 @@ class EffectiveLength:
     shortest length, `high_open` that the high end lies beyond the longest.
     """
 
-    line: Threshold
+    rule: Threshold
     threshold: float
     bound: Bound
     length: float
@@ -194,12 +194,12 @@ def format_lengths(lengths: Sequence[int]) -> str:
 
 def effective_length(
     data: Observations,
-    line: Threshold | None = None,
+    rule: Threshold | None = None,
     *,
     claimed: int | None = None,
 ) -> EffectiveLength:
     """The effective length of everything in `data`; tasks weigh alike. Hand in a part for a task or a depth band."""
-    line = line or Threshold()
+    rule = rule or Threshold()
     counted = data.counted()
     if len(counted) == 0:
         raise UsageError("no sample has a score", where="effective length", fix="failed samples can count as zero")
@@ -207,12 +207,12 @@ def effective_length(
     lengths, means = counted.lengths, np.array([mine.mean for mine in evidence])
     weights = np.array([float(mine.n) for mine in evidence])
     fitted = isotonic_decreasing(means[None, :], weights)[0]
-    threshold = float(fitted[0] * line.share if line.share is not None else line.value)
+    threshold = float(fitted[0] * rule.share if rule.share is not None else rule.value)
     intervals = [mine.guarded() for mine in evidence]
     falls = not _rises_again(
         means, np.array([answers_behind(*pair) for pair in zip(means, intervals, strict=True)]), threshold
     )
-    states = _states(means, intervals, threshold, line, falls=falls)
+    states = _states(means, intervals, threshold, rule, falls=falls)
     if falls:
         octaves = np.log2(lengths)
         at = float(crossings(fitted[None, :], octaves, np.array([threshold]), np.array([0.5]), weights)[0])
@@ -229,7 +229,7 @@ def effective_length(
     run_of_reached = int(np.argmin([*reached, False]))
     wanted = len(data.codes(("task", "length"))[0])
     return EffectiveLength(
-        line=line,
+        rule=rule,
         threshold=threshold,
         bound=bound,
         length=length,
@@ -259,15 +259,15 @@ def effective_length(
 
 
 def _states(
-    means: FloatArray, intervals: Sequence[Interval], threshold: float, line: Threshold, *, falls: bool
+    means: FloatArray, intervals: Sequence[Interval], threshold: float, rule: Threshold, *, falls: bool
 ) -> list[LengthState]:
     """Which lengths are surely above the threshold, from the shortest up, and surely below it, from the longest down.
     The shortest length is above a threshold that is a share of its own score. A length that its own documents leave
     open does not end the row if two longer ones are above by theirs (or two shorter ones below): that two are wrong at
     once is rare. Where scores do not fall with length, each is on the side where it is by its own documents."""
-    vague = _vague_ends(intervals[0], float(means[0]), threshold, line)
+    vague = _vague_ends(intervals[0], float(means[0]), threshold, rule)
     sides = [side_of(float(m), interval, threshold, vague) for m, interval in zip(means, intervals, strict=True)]
-    if line.share is not None:
+    if rule.share is not None:
         sides[0] = "above"
     if not falls:
         return sides
@@ -284,11 +284,11 @@ def _states(
     return states
 
 
-def _vague_ends(shortest: Interval, mean: float, threshold: float, line: Threshold) -> tuple[float, float]:
+def _vague_ends(shortest: Interval, mean: float, threshold: float, rule: Threshold) -> tuple[float, float]:
     """How far below and above its estimate the threshold may be."""
-    if line.share is not None:
-        return threshold - line.share * min(shortest.low, mean), line.share * max(shortest.high, mean) - threshold
-    error = normal_quantile(CONFIDENCE) * line.error
+    if rule.share is not None:
+        return threshold - rule.share * min(shortest.low, mean), rule.share * max(shortest.high, mean) - threshold
+    error = normal_quantile(CONFIDENCE) * rule.error
     return error, error
 
 
@@ -311,7 +311,7 @@ def factors_to_decide(found: EffectiveLength) -> dict[int, float | None]:
 def _factor(score: LengthScore, found: EffectiveLength) -> float | None:
     def decided(factor: float) -> bool:
         shortest = found.scores[0]
-        vague = _vague_ends(shortest.evidence.guarded(factor), shortest.mean, found.threshold, found.line)
+        vague = _vague_ends(shortest.evidence.guarded(factor), shortest.mean, found.threshold, found.rule)
         return side_of(score.mean, score.evidence.guarded(factor), found.threshold, vague) != "open"
 
     low, high = 1.0, 2.0
@@ -332,7 +332,7 @@ def _rises_again(means: FloatArray, sizes: FloatArray, threshold: float) -> bool
     curve.
 
     A likelihood-ratio test of the falling fit against free means. Its p-value is simulated from a flat curve on the
-    line, under which falling fits do worst (Robertson, Wright and Dykstra 1988).
+    threshold, under which falling fits do worst (Robertson, Wright and Dykstra 1988).
     """
     reached = means >= threshold
     if not np.any(np.diff(reached.astype(np.int64)) > 0):
@@ -353,7 +353,7 @@ def _rises_again(means: FloatArray, sizes: FloatArray, threshold: float) -> bool
     return bool((1 + np.sum(gap(drawn) >= gap(means[None, :]))) / (RISE_DRAWS + 1) <= RISE_ERROR)
 
 
-# --- Falling curves and where they cross a line
+# --- Falling curves and where they cross a threshold
 
 
 def isotonic_decreasing(curves: FloatArray, weights: FloatArray) -> FloatArray:
@@ -382,11 +382,11 @@ def crossings(
     found = np.where(cleared == 0, -np.inf, np.inf)
     inside = np.flatnonzero((cleared > 0) & (cleared < len(places)))
     after = cleared[inside]
-    above, below, line = curves[inside, after - 1], curves[inside, after], thresholds[inside]
+    above, below, limit = curves[inside, after - 1], curves[inside, after], thresholds[inside]
     edge = 0.5 / (weights.mean() + 1)
     high, low = (scipy.special.logit(np.clip(v, edge, 1 - edge)) for v in (above, below))
     fraction = np.clip(
-        (high - scipy.special.logit(np.clip(line, edge, 1 - edge))) / np.maximum(high - low, 1e-12), 0.0, 1.0
+        (high - scipy.special.logit(np.clip(limit, edge, 1 - edge))) / np.maximum(high - low, 1e-12), 0.0, 1.0
     )
     open_share = np.minimum(1.0, ((above - below) / STEEP) ** 2)
     fraction = (1 - open_share) * fraction + open_share * chance[inside]

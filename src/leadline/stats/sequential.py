@@ -60,7 +60,7 @@ class LengthStatus:
     mean: float
     interval: Interval
     status: LineStatus
-    line: float
+    threshold: float
     scatter: float
     """Standard deviation of a round."""
 
@@ -145,7 +145,7 @@ def asymptotic_p(gap: float, deviation: float, n: float) -> float:
 def statuses(
     means: FloatArray,
     prompts: float,
-    line: float,
+    threshold: float,
     confidence: float = 0.95,
     *,
     unit: bool = True,
@@ -161,41 +161,41 @@ def statuses(
     totals = np.cumsum(means, axis=1)
     running = totals / n
     assumed = assumed_prompts or prompts
-    scatter = scatter_of(totals, np.cumsum(means**2, axis=1), n, assumed, line if unit else None)
+    scatter = scatter_of(totals, np.cumsum(means**2, axis=1), n, assumed, threshold if unit else None)
     exact, asymptotic = _split(confidence, unit)
-    seen = n >= np.where(running > line, burn_in, BURN_IN)
-    apart = seen & (np.abs(running - line) > asymptotic_half_width(scatter, n, asymptotic))
-    if unit and 0 < line < 1:
-        apart |= log_evidence(totals * prompts, n * prompts, line) > -np.log1p(-exact)
-    return np.where(apart, np.sign(running - line), 0.0).astype(np.int64)
+    seen = n >= np.where(running > threshold, burn_in, BURN_IN)
+    apart = seen & (np.abs(running - threshold) > asymptotic_half_width(scatter, n, asymptotic))
+    if unit and 0 < threshold < 1:
+        apart |= log_evidence(totals * prompts, n * prompts, threshold) > -np.log1p(-exact)
+    return np.where(apart, np.sign(running - threshold), 0.0).astype(np.int64)
 
 
-def length_status(rounds: Rounds, line: float, confidence: float = 0.95, *, unit: bool = True) -> LengthStatus:
+def length_status(rounds: Rounds, threshold: float, confidence: float = 0.95, *, unit: bool = True) -> LengthStatus:
     """The status of one length now. A decision at an earlier look is kept, and with it what its interval excluded."""
     n = len(rounds.means)
     if n == 0:
         nothing = Interval(0.0, 1.0, confidence, "confidence sequence")
-        return LengthStatus(rounds.length, 0, float("nan"), nothing, "open", line, float("nan"))
-    signs = _signs(rounds, line, confidence, unit=unit)
+        return LengthStatus(rounds.length, 0, float("nan"), nothing, "open", threshold, float("nan"))
+    signs = _signs(rounds, threshold, confidence, unit=unit)
     decided = np.flatnonzero(signs)
     sign = int(signs[decided[0]]) if len(decided) else 0
-    interval, scatter = _sequence(rounds, n, line, confidence, unit=unit)
+    interval, scatter = _sequence(rounds, n, threshold, confidence, unit=unit)
     if sign:
-        first, _ = _sequence(rounds, int(decided[0]) + 1, line, confidence, unit=unit)
+        first, _ = _sequence(rounds, int(decided[0]) + 1, threshold, confidence, unit=unit)
         low, high = max(first.low, interval.low), min(first.high, interval.high)
         # Ends that do not meet are an error that the sequence allows for; the earlier look decided.
         interval = replace(first, low=low, high=high) if low <= high else first
     word: LineStatus = "above" if sign > 0 else "below" if sign < 0 else "open"
-    return LengthStatus(rounds.length, n, float(rounds.means.mean()), interval, word, line, scatter)
+    return LengthStatus(rounds.length, n, float(rounds.means.mean()), interval, word, threshold, scatter)
 
 
-def _signs(rounds: Rounds, line: float, confidence: float, *, unit: bool) -> IntArray:
+def _signs(rounds: Rounds, threshold: float, confidence: float, *, unit: bool) -> IntArray:
     """The status after every round: by bets where a round is a document of several answers."""
-    if unit and rounds.is_shared and 0 < line < 1:
-        signs = decisions(rounds.means[None, :], line, confidence)
+    if unit and rounds.is_shared and 0 < threshold < 1:
+        signs = decisions(rounds.means[None, :], threshold, confidence)
     else:
         signs = statuses(
-            rounds.means[None, :], rounds.prompts, line, confidence,
+            rounds.means[None, :], rounds.prompts, threshold, confidence,
             unit=unit, assumed_prompts=rounds.assumed_prompts, burn_in=rounds.burn_in,
         )  # fmt: skip
     return np.asarray(signs[0])
@@ -232,18 +232,18 @@ def _rounds(length: int, data: Observations, which: IntArray, independent: bool)
 
 
 def statuses_by_length(
-    rounds: Sequence[Rounds], lengths: Sequence[int], line: Threshold, confidence: float = 0.95
+    rounds: Sequence[Rounds], lengths: Sequence[int], threshold: Threshold, confidence: float = 0.95
 ) -> list[LengthStatus]:
     """Every length against the threshold; against a share of the shortest length's score by the gap of paired
     rounds."""
     held = {one.length: one for one in rounds}
     mine = [held.get(length, Rounds(length, np.zeros(0), 1.0)) for length in lengths]  # none: not asked yet
-    if line.share is None:
-        return [length_status(one, line.value, confidence) for one in mine]
+    if threshold.share is None:
+        return [length_status(one, threshold.value, confidence) for one in mine]
     base, found = mine[0].means, []
     for one in mine:
         n = min(len(one.means), len(base))
-        gap = Rounds(one.length, one.means[:n] - line.share * base[:n], one.prompts, one.answers)
+        gap = Rounds(one.length, one.means[:n] - threshold.share * base[:n], one.prompts, one.answers)
         found.append(length_status(gap, 0.0, confidence, unit=False))
     return found
 
@@ -278,7 +278,7 @@ def next_length(status: Sequence[LineStatus], capped: Sequence[bool], cost: Sequ
 
 def rounds_to_settle(status: LengthStatus, confidence: float = 0.95) -> int | None:
     """About how many rounds in all would settle this length if its mean stayed where it is; None beyond a million."""
-    gap = abs(status.mean - status.line)
+    gap = abs(status.mean - status.threshold)
     n = max(status.rounds, BURN_IN)
     while n <= 1_000_000:
         if float(asymptotic_half_width(status.scatter, n, _split(confidence, True)[1])) < gap:
@@ -291,13 +291,13 @@ def is_futile(
     mean: FloatArray | float,
     scatter: FloatArray | float,
     n: FloatArray | float,
-    line: float,
+    threshold: float,
     cap: int,
     confidence: float,
 ) -> BoolArray:
     """Whether sampling on to the cap would almost surely end undecided, given the mean and its error now."""
     rounds = np.asarray(n, dtype=np.float64)
-    gap = np.abs(np.asarray(mean) - line)
+    gap = np.abs(np.asarray(mean) - threshold)
     needed = asymptotic_half_width(scatter, cap, _split(confidence, True)[1])
     drift = np.asarray(scatter) * np.sqrt(np.maximum(1 / rounds - 1 / cap, 1e-12))
     chance = scipy.special.ndtr((gap - needed) / drift) + scipy.special.ndtr((-gap - needed) / drift)
@@ -310,20 +310,22 @@ def _split(confidence: float, unit: bool) -> tuple[float, float]:
     return 1 - (1 - confidence) * share, 1 - (1 - confidence) * (1 - share)
 
 
-def scatter_of(totals: FloatArray, squares: FloatArray, n: IntArray, prompts: float, line: float | None) -> FloatArray:
+def scatter_of(
+    totals: FloatArray, squares: FloatArray, n: IntArray, prompts: float, threshold: float | None
+) -> FloatArray:
     """The standard deviation of a round.
 
     Some rounds' worth of what yes/no answers on the threshold would scatter are added, so that a few equal rounds are
     not taken for no scatter at all; the more, the fewer prompts a round has and the more lopsided they are, since
     then a round is a coin and not yet a mean.
     """
-    coin = line * (1 - line) if line is not None and 0 < line < 1 else 0.25
+    coin = threshold * (1 - threshold) if threshold is not None and 0 < threshold < 1 else 0.25
     pretended, prior = max(1.0, PRIOR_WEIGHT / (coin * prompts)), coin / prompts
     spread = np.maximum(squares - totals**2 / n, 0.0)
     return np.asarray(np.sqrt((spread + pretended * prior) / (n + pretended - 1)))
 
 
-def _sequence(rounds: Rounds, n: int, line: float, confidence: float, *, unit: bool) -> tuple[Interval, float]:
+def _sequence(rounds: Rounds, n: int, threshold: float, confidence: float, *, unit: bool) -> tuple[Interval, float]:
     """The interval after the first `n` rounds, and the standard deviation of a round."""
     low, high = (0.0, 1.0) if unit else (-np.inf, np.inf)
     exact, asymptotic = _split(confidence, unit)
@@ -332,7 +334,7 @@ def _sequence(rounds: Rounds, n: int, line: float, confidence: float, *, unit: b
         sure = beta_binomial_sequence(total * rounds.prompts, n * rounds.prompts, exact)
         low, high = sure.low, sure.high
     sums = np.array(total), np.array(squares), np.array(n)
-    scatter = float(scatter_of(*sums, rounds.assumed_prompts, line if unit else None))
+    scatter = float(scatter_of(*sums, rounds.assumed_prompts, threshold if unit else None))
     if unit and rounds.is_shared:
         return betting_sequence(rounds.means[:n], confidence), scatter
     width = float(asymptotic_half_width(scatter, n, asymptotic))
@@ -349,7 +351,7 @@ def _sequence(rounds: Rounds, n: int, line: float, confidence: float, *, unit: b
 # rounds are one fixed series and a sequence over it may be read at any time.
 
 LINE = RULER_THRESHOLD
-"""The line that the assumed scatter is computed for: that of the rule `effective`, so that table and rule show one
+"""The threshold that the assumed scatter is computed for: that of the rule `effective`, so that table and rule show one
 interval."""
 
 
@@ -386,7 +388,7 @@ def anytime_effective(
     """
     asked = {score.length for score in found.scores}
     lengths = sorted(asked | set(planned))
-    status = [s.status for s in statuses_by_length(rounds_by_length(data), lengths, found.line, confidence)]
+    status = [s.status for s in statuses_by_length(rounds_by_length(data), lengths, found.rule, confidence)]
     last = max((i for i, s in enumerate(status) if s == "above"), default=-1)
     below = min((i for i, s in enumerate(status) if s == "below"), default=len(status))
     falls = found.falls and below > last
