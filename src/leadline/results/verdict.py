@@ -251,8 +251,9 @@ def claim(run: Run, effective: EffectiveLength | None) -> str:
 
 
 def _open_claim(run: Run, effective: EffectiveLength) -> str:
-    """What is sure although some length may be on either side, and what would decide the rest: `uses less than 1k of
-    the 8k tokens it claims (95%); whether it reaches 512 is not decided: 25 more samples a cell would tell.`"""
+    """What is sure although some length may be on either side, and what would decide the rest: `can use less than 1k
+    of the 8k tokens it claims (95%); whether it reaches 512 is not decided: 25 more samples a cell at 512 would
+    tell.`"""
     more, reached, failed = format_more(run, effective), effective.surely_reached, effective.surely_failed
     if reached is None and failed is None:
         beside = f"; it claims {format_length(run.window)}" if run.window else ""
@@ -272,14 +273,14 @@ def _open_claim(run: Run, effective: EffectiveLength) -> str:
         rest = f"how far it reaches {'below' if reached is None else 'beyond'} {format_tokens(failed or reached or 0)}"
     else:
         rest = f"how far it reaches between {format_tokens(reached)} and {format_tokens(failed)}"
-    sure = f"{'uses' if reached is None else 'can use'} {' and '.join(known)}{claims}"
+    sure = f"can use {' and '.join(known)}{claims}"
     more = more[0].lower() + more[1:]
     return f"{sure} ({100 * effective.confidence:g}%{beside}); {rest} is not decided: {more}"
 
 
 def format_more(run: Run, effective: EffectiveLength) -> str:
-    """`8 more samples a cell would tell (about 40 min).`: what would decide the open lengths if their scores stayed as
-    they are, by the intervals that decide now, at the speed of the run so far."""
+    """`8 more samples a cell at 32k would tell (about 40 min).`: what would decide the open lengths if their scores
+    stayed as they are, by the intervals that decide now, at the speed of the run so far."""
     if effective.by_rule:
         return _format_more_of_rule(run, effective)
     factors = factors_to_decide(effective)
@@ -293,10 +294,11 @@ def format_more(run: Run, effective: EffectiveLength) -> str:
     # Answers that were asked for at once take less time than their sum, and pauses between sessions are not work.
     spent = min(totals.seconds, totals.model_seconds)
     seconds = (
-        spent * more * sum(cells[n] * n for n in cells) / max(sum(run.table.by_length[n].done * n for n in cells), 1)
+        spent * more * sum(cells[n] * n for n in factors) / max(sum(run.table.by_length[n].done * n for n in cells), 1)
     )
     time = f" (about {format_duration(seconds)})" if seconds >= 1 else ""
-    return f"{format_count(more, 'more sample')} a cell would tell{time}."
+    at = f" at {format_list([format_tokens(n) for n in sorted(factors)])}" if len(factors) < len(cells) else ""
+    return f"{format_count(more, 'more sample')} a cell{at} would tell{time}."
 
 
 def _format_stuck(effective: EffectiveLength, lengths: Sequence[int]) -> str:
