@@ -1,4 +1,4 @@
-"""The page on integrations says what there is."""
+"""The page on trackers says what there is."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from leadline.features.trackers.entry import tracker_entry
 from leadline.results.run import load_run
 from support.planted_runs import cliff, planted_records, write_run
 
-PAGE = Path(__file__).parents[3] / "docs" / "integrations.md"
+PAGE = Path(__file__).parents[3] / "docs" / "exchange-formats.md"
 
 
 @pytest.mark.parametrize("name", registry.names("trackers"))
