@@ -3,6 +3,7 @@ batches of all providers have in common: they are listed, the newest first, look
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,7 +14,7 @@ import msgspec
 
 from leadline.core.answers import Completion, Failure, Sent
 from leadline.core.batches import BatchLimits, BatchReply, BatchState, QuestionWriter, Undecided, no_batches
-from leadline.core.types import Question
+from leadline.core.types import Document, Probe, Question
 from leadline.models.batch_limits import BATCH_LIMITS
 from leadline.models.openai.http import HttpClient, HttpReply, RequestFailed
 from leadline.models.openai.replies import decode_json, parse_refusal, request_failure
@@ -23,6 +24,8 @@ SKEW_SECONDS = 86_400
 LISTED = 100
 """Batches of one page of the list."""
 MOST_RESULT_BYTES = 2 << 30
+LINES = "application/jsonl"
+EXPIRED = Failure("timeout", "the batch expired before this question was asked", transient=True)
 Page = Mapping[str, Any]
 
 
@@ -57,6 +60,17 @@ class BatchClient:
             return Failure("malformed", "the reply is not a JSON object", transient=True, status=reply.status)
         return page
 
+    def create(self, path: str, body: bytes | Page, *, name: str = "id", content_type: str = "") -> str | Failure:
+        """The id of what the request has made."""
+        page = self.page("POST", path, body, content_type=content_type)
+        return page if isinstance(page, Failure) else text_in(page, name)
+
+    def results(self, path: str) -> list[Page] | Failure:
+        """The objects of a file of lines. A line that cannot be read is left out, so that its question is asked
+        again."""
+        reply = self.send("GET", path, max_bytes=MOST_RESULT_BYTES)
+        return reply if isinstance(reply, Failure) else _objects(reply.body)
+
     def send(
         self, method: str, path: str, body: bytes | None = None, *, content_type: str = "", max_bytes: int = 0
     ) -> HttpReply | Failure:
@@ -76,6 +90,7 @@ class ListedBatches:
 
     api: BatchClient
     questions: QuestionWriter
+    model: str = ""
 
     provider: ClassVar[str]
     path: ClassVar[str] = "/batches"
@@ -93,6 +108,20 @@ class ListedBatches:
     @property
     def limits(self) -> BatchLimits:
         return BATCH_LIMITS[self.provider]
+
+    def line(self, name: str, document: Document, probe: Probe) -> tuple[bytes, Sent]:
+        path, body, sent = self.questions.batch_request(document, probe)
+        return self.format_line(name, path, msgspec.Raw(body)), sent
+
+    def format_line(self, name: str, path: str, body: msgspec.Raw) -> bytes:
+        """A question for the API's `path`, under its name in the batch."""
+        raise NotImplementedError
+
+    def submit(self, tag: str, lines: Sequence[bytes]) -> str | Failure:
+        raise NotImplementedError
+
+    def replies(self, id: str) -> Mapping[str, BatchReply | Failure] | Failure:
+        raise NotImplementedError
 
     @property
     def address(self) -> str:
@@ -156,8 +185,14 @@ def text_in(page: Page, name: str) -> str | Failure:
     return Failure("malformed", f"the reply has no {name}", transient=True, status=200)
 
 
-def pages_of_lines(content: bytes) -> list[Page]:
-    """The objects of a file of lines. A line that cannot be read is left out, so that its question is asked again."""
+def multipart(kind: str, *parts: tuple[str, bytes]) -> tuple[bytes, str]:
+    """A body of parts, each with its headers, and its content type."""
+    boundary = uuid.uuid4().hex
+    opened = [piece for head, part in parts for piece in (f"--{boundary}\r\n{head}\r\n\r\n".encode(), part, b"\r\n")]
+    return b"".join([*opened, f"--{boundary}--\r\n".encode()]), f"multipart/{kind}; boundary={boundary}"
+
+
+def _objects(content: bytes) -> list[Page]:
     pages: list[Page] = []
     for line in content.splitlines():
         try:

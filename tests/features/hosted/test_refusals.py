@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import leadline
@@ -16,8 +18,9 @@ from leadline.core.records import Record
 from leadline.core.spec import make_spec
 from leadline.features.hosted.anthropic import AnthropicAdapter, version_of
 from leadline.features.hosted.gemini import GeminiAdapter
-from leadline.models.messages.adapter import Settings
+from leadline.models.messages.adapter import Adapter, Settings
 from leadline.models.messages.prompt import Block, Message, Prompt
+from leadline.models.openai.responses import ResponsesAdapter
 from support.hosted_fakes import KEY, AnthropicFake, GeminiFake, HostedFake, ResponsesFake
 
 NAMES = {AnthropicFake: "anthropic:{}?", GeminiFake: "gemini:{}?", ResponsesFake: "openai:{}?api=responses&"}
@@ -147,6 +150,45 @@ def test_thinking_that_the_model_has_no_field_for_is_an_error_with_a_fix(
 def test_gemini_thinks_by_level_or_by_budget(model: str, setting: str, config: dict[str, Any]) -> None:
     _, body = GeminiAdapter(Settings(model, thinking=setting)).request_body(PROMPT)
     assert body["generationConfig"]["thinkingConfig"] == config
+
+
+ADAPTERS = [
+    lambda settings: AnthropicAdapter(settings),
+    lambda settings: GeminiAdapter(settings),
+    lambda settings: ResponsesAdapter(settings, "OPENAI_API_KEY", official=True, cache_key=True),
+]
+
+
+@pytest.mark.parametrize("adapter_for", ADAPTERS, ids=["anthropic", "gemini", "responses"])
+@pytest.mark.parametrize(
+    ("said", "setting"),
+    [
+        ("Unsupported value: 'Temperature' does not support 0", "temperature"),
+        ("unknown field responseMimeType", "schemas"), ("output_config.format: not supported", "schemas"),
+        ("text.format is not supported with this model", "schemas"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("status", [400, 422])
+def test_what_a_refusal_names_is_no_longer_sent_and_said_once(
+    adapter_for: Callable[[Settings], Adapter], said: str, setting: str, status: int
+) -> None:
+    adapter = adapter_for(Settings("somebodys", temperature=0.0))
+    refusal = Failure("refused_request", said, status=status)
+    assert not adapter.adapts_to(msgspec.structs.replace(refusal, status=404))
+    assert adapter.adapts_to(refusal)
+    assert getattr(adapter.settings, setting) in (None, False)
+    assert len(adapter.settings.notes) == 1
+    assert not adapter.adapts_to(refusal)
+
+
+def test_the_last_marks_of_a_prompt_are_kept() -> None:
+    first = Message("user", (Block("a", shared=True), Block("b"), Block("c", shared=True)))
+    prompt = Prompt((first, Message("assistant", (Block("d"),)), Message("user", (Block("e", shared=True),))), 10)
+    marked = [
+        [block.text for m in prompt.with_marks(n).messages for block in m.blocks if block.shared] for n in range(4)
+    ]
+    assert marked == [[], ["e"], ["c", "e"], ["a", "c", "e"]]
+    assert [m.text for m in prompt.with_marks(0).messages] == ["abc", "d", "e"]
 
 
 def test_google_says_in_its_details_how_long_to_wait_and_when_waiting_is_no_use() -> None:

@@ -8,34 +8,30 @@ learned from the refusal where it is not.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
 from pydantic import Field
 
 from leadline.core.answers import Completion, Failure
-from leadline.core.batches import Batches, QuestionWriter
 from leadline.core.errors import UsageError
 from leadline.core.types import KeptSession
 from leadline.features.hosted.anthropic_batches import AnthropicBatches
-from leadline.models.batch_http import BatchClient
 from leadline.models.messages.adapter import (
+    Adapter,
     Body,
     Caching,
     Json,
-    ModelFacts,
     Settings,
     call_text,
     completion,
     no_answer,
-    refusal_in,
+    version_in,
 )
 from leadline.models.messages.options import HostedProvider
 from leadline.models.messages.prompt import Block, Message, Prompt, session_messages
 from leadline.models.openai.finish import ended_by_provider, finish_of
-from leadline.models.openai.http import HttpClient
 
 VERSION = "2023-06-01"
 MOST_MARKS = 4
@@ -59,32 +55,28 @@ _FINISH = {"end_turn": "stop", "stop_sequence": "stop", "tool_use": "tool_calls"
 
 def version_of(model: str) -> tuple[int, int] | None:
     """The version in a model's name: `claude-opus-4-7` is (4, 7); None where there is none."""
-    found = re.search(r"claude-(?:[a-z]+-)(\d{1,2})(?:[-.](\d{1,2})(?!\d))?", model)
-    return (int(found[1]), int(found[2] or 0)) if found else None
+    return version_in(model, r"claude-(?:[a-z]+-)(\d{1,2})(?:[-.](\d{1,2})(?!\d))?")
 
 
-class AnthropicAdapter:
+class AnthropicAdapter(Adapter):
     """Requests and replies of /v1/messages."""
 
     provider = "anthropic"
+    batches = AnthropicBatches
+    sampling_words = "temperature|top_p|top_k|sampling"
 
     def __init__(self, settings: Settings, key_name: str = "ANTHROPIC_API_KEY", *, ttl: str = "5m") -> None:
-        self.settings = settings
-        self._key_name = key_name
+        super().__init__(settings, key_name)
         self._ttl = ttl
         version = self._version = version_of(settings.model)
         if settings.prefill and version is not None and version >= NO_PREFILL:
             settings.prefill = False
             settings.learn(f"{settings.model} takes no prefilled answer: its prefix ends the question")
         if settings.temperature is not None and version is not None and version >= NO_SAMPLING:
-            self._no_temperature(f"{settings.model} takes no temperature")
+            self.drop_temperature(f"{settings.model} takes no temperature")
         self._thinking = self._thinking_fields()
         if settings.temperature not in (None, 1.0) and "thinking" in self._thinking and settings.thinking != "off":
-            self._no_temperature("a thinking model takes no temperature")
-
-    def _no_temperature(self, why: str) -> None:
-        self.settings.temperature = None
-        self.settings.learn(f"{why}: there is no greedy decoding, so answers differ from run to run")
+            self.drop_temperature("a thinking model takes no temperature")
 
     def _thinking_fields(self) -> Body:
         setting, adaptive = self.settings.thinking, self._version is None or self._version >= ADAPTIVE
@@ -115,31 +107,17 @@ class AnthropicAdapter:
             least = next((n for v, n in sorted(LEAST_CACHED.items(), reverse=True) if self._version >= v), least)
         return Caching(least, marks=MOST_MARKS, primes=True)
 
-    def open_batches(self, client: HttpClient, questions: QuestionWriter) -> Batches:
-        return AnthropicBatches(BatchClient(client, self._key_name), questions).checked()
-
-    def model_path(self) -> str:
-        return f"/models/{self.settings.model}"
-
-    def read_model(self, page: Json) -> ModelFacts:
-        window = page.get("max_input_tokens") or page.get("max_model_len")
-        return ModelFacts(window if type(window) is int else None, str(page.get("id") or ""))
-
     # --- requests
 
     def request_body(self, prompt: Prompt) -> tuple[str, Body]:
         settings = self.settings
-        body = {"max_tokens": prompt.allowance, **self._asked(prompt)}
+        body = {"max_tokens": prompt.allowance, **self._counted_fields(prompt)}
         if settings.temperature is not None:
             body["temperature"] = settings.temperature
         return "/messages", {**body, **settings.extra}
 
     def count_body(self, prompt: Prompt) -> tuple[str, Body]:
-        return "/messages/count_tokens", self._asked(prompt)
-
-    def read_count(self, page: Json) -> int | None:
-        count = page.get("input_tokens")
-        return count if type(count) is int else None
+        return "/messages/count_tokens", self._counted_fields(prompt)
 
     def priming_bodies(self, prompt: Prompt) -> list[tuple[str, Body]]:
         """Growing beginnings, each with as many marks as are allowed: what one has written the next one reads."""
@@ -152,12 +130,12 @@ class AnthropicAdapter:
             blocks = last.blocks[: _place_of(last.blocks, end) + 1]
             part = replace(beginning, messages=(*beginning.messages[:-1], replace(last, blocks=blocks)), allowance=0)
             path, body = self.request_body(part)
-            body["messages"] = [self._message(message, marks) for message, marks in self._marked(part, MOST_MARKS)]
+            body["messages"] = [*map(self._message, part.with_marks(MOST_MARKS).messages)]
             bodies.append((path, body))
         return bodies
 
-    def _asked(self, prompt: Prompt) -> Body:
-        """What is counted: everything but the limits of the answer."""
+    def _counted_fields(self, prompt: Prompt) -> Body:
+        """Everything but the limits of the answer."""
         settings = self.settings
         body: Body = {"model": settings.model}
         if settings.system:
@@ -165,7 +143,7 @@ class AnthropicAdapter:
         if prompt.tools:
             body["tools"] = [_tool(tool) for tool in prompt.tools]
         prompt = prompt if settings.prefill or not prompt.prefix else _with_prefix_in_question(prompt)
-        body["messages"] = [self._message(message, marks) for message, marks in self._marked(prompt, 1)]
+        body["messages"] = [*map(self._message, prompt.with_marks(1 if settings.caching else 0).messages)]
         if prompt.prefix and settings.prefill:
             body["messages"].append({"role": "assistant", "content": prompt.prefix.rstrip()})
         body |= self._thinking
@@ -174,22 +152,11 @@ class AnthropicAdapter:
             body["output_config"] = {**body.get("output_config", {}), "format": output}
         return body
 
-    def _marked(self, prompt: Prompt, most: int) -> Iterable[tuple[Message, int]]:
-        """Each message with how many of its last shared blocks are marked: `most` in all, those of the end."""
-        left, found = most if self.settings.caching else 0, []
-        for message in reversed(prompt.messages):
-            marks = min(left, sum(block.shared for block in message.blocks))
-            left -= marks
-            found.append((message, marks))
-        return reversed(found)
-
-    def _message(self, message: Message, marks: int) -> Body:
+    def _message(self, message: Message) -> Body:
         content: list[Body] = []
-        unmarked = sum(block.shared for block in message.blocks) - marks
         for block in message.blocks:
             content.append({"type": "text", "text": block.text})
-            unmarked -= block.shared
-            if block.shared and unmarked < 0:
+            if block.shared:
                 content[-1]["cache_control"] = {"type": "ephemeral", **({"ttl": "1h"} if self._ttl == "1h" else {})}
         return {"role": "assistant" if message.role == "assistant" else "user", "content": content}
 
@@ -200,7 +167,7 @@ class AnthropicAdapter:
         session = session_messages(messages)
         if session and session[-1].role == "assistant":  # newer models take no beginning of an answer
             session.append(Message("user", (Block(GO_ON),)))
-        turns = [self._message(message, 0) for message in session]
+        turns = [*map(self._message, session)]
         edit = {"type": COMPACTION, "trigger": {"type": "input_tokens", "value": LEAST_COMPACTED}}
         body = {
             "model": self.settings.model,
@@ -225,11 +192,11 @@ class AnthropicAdapter:
 
     # --- replies
 
-    def read_reply(self, status: int, page: Json, *, retry_after: float | None = None) -> Completion | Failure:
-        failure = refusal_in(status, page, key_name=self._key_name, retry_after=retry_after)
-        if failure is not None:
-            too_large = status == 413 or "request_too_large" in str(page.get("error"))
-            return Failure("context_length", failure.message, status=status) if too_large else failure
+    def read_refusal(self, failure: Failure, page: Json) -> Failure:
+        too_large = failure.status == 413 or "request_too_large" in str(page.get("error"))
+        return Failure("context_length", failure.message, status=failure.status) if too_large else failure
+
+    def read_answer(self, page: Json) -> Completion | Failure:
         blocks, reason = page.get("content"), str(page.get("stop_reason") or "")
         if not isinstance(blocks, list):
             return no_answer(page)
@@ -238,28 +205,18 @@ class AnthropicAdapter:
         thinking = "".join(block.get("thinking") or "" for block in blocks if block.get("type") == "thinking")
         if failure := ended_by_provider(reason):
             return failure
-        return completion(
-            page, texts, _FINISH.get(reason, finish_of(reason)), thinking, model=str(page.get("model") or "")
-        )
+        return completion(page, texts, _FINISH.get(reason, finish_of(reason)), thinking)
 
-    def adapts_to(self, refusal: Failure) -> bool:
-        settings, said = self.settings, refusal.message.lower()
-        if refusal.why != "refused_request" or refusal.status != 400:
-            return False
-        if "prefill" in said and settings.prefill:
+    def adapts_own(self, message: str) -> bool:
+        settings = self.settings
+        if "prefill" in message and settings.prefill:
             settings.prefill = False
             return settings.learn("the model takes no prefilled answer: its prefix ends the question")
-        if re.search(r"temperature|top_p|top_k|sampling", said) and settings.temperature is not None:
-            self._no_temperature("the model takes no temperature")
-            return True
-        names_budget = "budget_tokens" in said or ("thinking" in said and "enabled" in said)
+        names_budget = "budget_tokens" in message or ("thinking" in message and "enabled" in message)
         if names_budget and self._thinking.get("thinking", {}).get("type") == "enabled":
             self._thinking = {**self._thinking, "thinking": {"type": "adaptive"}}
             return settings.learn(f"the model takes no budget: thinking={settings.thinking} is sent as adaptive")
-        if re.search(r"output_config\.format|schema", said) and settings.schemas:
-            settings.schemas = False
-            return settings.learn("the model takes no schema of its answer")
-        if "cache_control" in said and settings.caching:
+        if "cache_control" in message and settings.caching:
             settings.caching = False
             return settings.learn("the server takes no marks of its cache")
         return False

@@ -17,23 +17,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from leadline.core.answers import Failure, Sent
-from leadline.core.batches import (
-    UNDECIDED,
-    BatchReply,
-    BatchState,
-    Undecided,
-)
-from leadline.core.types import Document, Probe
-from leadline.models.batch_http import (
-    MOST_RESULT_BYTES,
-    SKEW_SECONDS,
-    ListedBatches,
-    Page,
-    pages_of_lines,
-    text_in,
-    time_of,
-)
+from leadline.core.answers import Failure
+from leadline.core.batches import UNDECIDED, BatchReply, BatchState, Undecided
+from leadline.models.batch_http import EXPIRED, SKEW_SECONDS, ListedBatches, Page, time_of
 
 _STATUS_OF: Mapping[str, int] = {
     "invalid_request_error": 400,
@@ -56,13 +42,11 @@ class AnthropicBatches(ListedBatches):
     path: ClassVar[str] = "/messages/batches"
     page_after: ClassVar[str] = "after_id"
 
-    def line(self, name: str, document: Document, probe: Probe) -> tuple[bytes, Sent]:
-        _, body, sent = self.questions.batch_request(document, probe)
-        return msgspec.json.encode({"custom_id": name, "params": msgspec.Raw(body)}) + b",", sent
+    def format_line(self, name: str, path: str, body: msgspec.Raw) -> bytes:
+        return msgspec.json.encode({"custom_id": name, "params": body}) + b","
 
     def submit(self, tag: str, lines: Sequence[bytes]) -> str | Failure:
-        created = self.api.page("POST", self.path, b'{"requests":[' + b"".join(lines).removesuffix(b",") + b"]}")
-        return created if isinstance(created, Failure) else text_in(created, "id")
+        return self.api.create(self.path, b'{"requests":[' + b"".join(lines).removesuffix(b",") + b"]}")
 
     def find(self, tag: str, names: Collection[str], since: float, known: Collection[str]) -> str | Failure | Undecided:
         undecided = False
@@ -91,15 +75,15 @@ class AnthropicBatches(ListedBatches):
         return BatchState("cancelled" if counts.get("canceled") else "ended", done)
 
     def replies(self, id: str) -> Mapping[str, BatchReply | Failure] | Failure:
-        content = self.api.send("GET", f"{self.path}/{quote(id)}/results", max_bytes=MOST_RESULT_BYTES)
-        if isinstance(content, Failure):
-            return content
-        found: dict[str, BatchReply | Failure] = {}
-        for page in pages_of_lines(content.body):
+        pages = self.api.results(f"{self.path}/{quote(id)}/results")
+        if isinstance(pages, Failure):
+            return pages
+        replies: dict[str, BatchReply | Failure] = {}
+        for page in pages:
             result = page.get("result")
             if isinstance(result, Mapping) and (reply := _reply_in(result)) is not None:
-                found[str(page.get("custom_id"))] = reply
-        return found
+                replies[str(page.get("custom_id"))] = reply
+        return replies
 
 
 def _may_be(batch: Page, questions: int, since: float, known: Collection[str]) -> bool:
@@ -122,7 +106,7 @@ def _reply_in(result: Mapping[str, Any]) -> BatchReply | Failure | None:
     if kind == "succeeded":
         return BatchReply(200, msgspec.json.encode(result.get("message")))
     if kind == "expired":
-        return Failure("timeout", "the batch expired before this question was asked", transient=True)
+        return EXPIRED
     if kind == "canceled":
         return None
     error = result.get("error")

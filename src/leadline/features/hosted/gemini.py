@@ -17,42 +17,39 @@ import msgspec
 from pydantic import Field
 
 from leadline.core.answers import Completion, Failure
-from leadline.core.batches import Batches, QuestionWriter
 from leadline.core.errors import UsageError
 from leadline.features.hosted.gemini_batches import GeminiBatches
-from leadline.models.batch_http import BatchClient
 from leadline.models.messages.adapter import (
+    Adapter,
     Body,
     Caching,
     Json,
-    ModelFacts,
     Settings,
     call_text,
     completion,
     no_answer,
-    refusal_in,
+    version_in,
 )
 from leadline.models.messages.options import HostedProvider
 from leadline.models.messages.prompt import Message, Prompt
 from leadline.models.openai.finish import ended_by_provider, finish_of, is_tool_finish
-from leadline.models.openai.http import HttpClient
 
 LEVELS = ("minimal", "low", "medium", "high")
 LEAST_CACHED, LEAST_CACHED_BEFORE = 4096, 2048
 """From version 3 on, and before; implicit and explicit caching alike (documentation of 2026-10-13)."""
 
 
-class GeminiAdapter:
+class GeminiAdapter(Adapter):
     """Requests and replies of models/NAME:generateContent."""
 
     provider = "gemini"
+    batches = GeminiBatches
+    count_name = "totalTokens"
 
     def __init__(self, settings: Settings, key_name: str = "GEMINI_API_KEY", *, ttl: int = 600) -> None:
-        self.settings = settings
-        self._key_name = key_name
+        super().__init__(settings, key_name)
         self._ttl = ttl
-        number = re.search(r"gemini-(\d+)(?:\.(\d+))?", settings.model)
-        self._version = (int(number[1]), int(number[2] or 0)) if number else (3, 0)
+        self._version = version_in(settings.model, r"gemini-(\d+)(?:\.(\d+))?") or (3, 0)
         self._thinking = self._thinking_config()
         self._counts_whole_requests = True
 
@@ -74,34 +71,20 @@ class GeminiAdapter:
             LEAST_CACHED if self._version >= (3, 0) else LEAST_CACHED_BEFORE, objects=True, hours=self._ttl / 3600
         )
 
-    def open_batches(self, client: HttpClient, questions: QuestionWriter) -> Batches:
-        return GeminiBatches(BatchClient(client, self._key_name), questions, self.settings.model).checked()
-
-    def model_path(self) -> str:
-        return f"/models/{self.settings.model}"
-
-    def read_model(self, page: Json) -> ModelFacts:
-        window = page.get("inputTokenLimit")
-        return ModelFacts(window if type(window) is int else None, str(page.get("name") or "").removeprefix("models/"))
-
     # --- requests
 
     def request_body(self, prompt: Prompt) -> tuple[str, Body]:
-        body = {**self._asked(prompt), "generationConfig": self._config(prompt)}
+        body = {**self._counted_fields(prompt), "generationConfig": self._config(prompt)}
         return f"{self.model_path()}:generateContent", {**body, **self.settings.extra}
 
     def count_body(self, prompt: Prompt) -> tuple[str, Body]:
-        path, asked = f"{self.model_path()}:countTokens", self._asked(prompt)
+        path, fields = f"{self.model_path()}:countTokens", self._counted_fields(prompt)
         if not self._counts_whole_requests:
-            return path, {"contents": asked["contents"]}
-        return path, {"generateContentRequest": {"model": f"models/{self.settings.model}", **asked}}
-
-    def read_count(self, page: Json) -> int | None:
-        count = page.get("totalTokens")
-        return count if type(count) is int else None
+            return path, {"contents": fields["contents"]}
+        return path, {"generateContentRequest": {"model": f"models/{self.settings.model}", **fields}}
 
     def object_body(self, prompt: Prompt) -> tuple[str, Body]:
-        body = {"model": f"models/{self.settings.model}", **self._asked(prompt), "ttl": f"{self._ttl}s"}
+        body = {"model": f"models/{self.settings.model}", **self._counted_fields(prompt), "ttl": f"{self._ttl}s"}
         return "/cachedContents", body
 
     def read_object(self, page: Json) -> tuple[str, int]:
@@ -113,7 +96,7 @@ class GeminiAdapter:
             body.pop(field, None)
         return path, {**body, "cachedContent": name}
 
-    def _asked(self, prompt: Prompt) -> Body:
+    def _counted_fields(self, prompt: Prompt) -> Body:
         body: Body = {"contents": _contents(prompt.messages)}
         if self.settings.system:
             body["systemInstruction"] = {"parts": [{"text": self.settings.system}]}
@@ -137,10 +120,7 @@ class GeminiAdapter:
 
     # --- replies
 
-    def read_reply(self, status: int, page: Json, *, retry_after: float | None = None) -> Completion | Failure:
-        failure = refusal_in(status, page, key_name=self._key_name, retry_after=retry_after)
-        if failure is not None:
-            return self._with_details(failure, page)
+    def read_answer(self, page: Json) -> Completion | Failure:
         candidates = page.get("candidates") or []
         if not candidates:
             blocked = (page.get("promptFeedback") or {}).get("blockReason")
@@ -160,16 +140,15 @@ class GeminiAdapter:
         if not texts and reason == "STOP":
             return no_answer(page)
         thinking = "".join(part["text"] for part in parts if part.get("thought") and isinstance(part.get("text"), str))
-        version = str(page.get("modelVersion") or "")
-        return completion(page, texts, finish_of(reason).lower(), thinking, model=version)
+        return completion(page, texts, finish_of(reason).lower(), thinking)
 
-    def _with_details(self, failure: Failure, page: Json) -> Failure:
+    def read_refusal(self, failure: Failure, page: Json) -> Failure:
         """What Google's errors say in their details: how long to wait, and whether a quota is one of a day."""
         error = page.get("error")
         details = error.get("details") or [] if isinstance(error, dict) else []
         if any("API_KEY_INVALID" in str(detail.get("reason")) for detail in details):
             return msgspec.structs.replace(
-                failure, message=f"{failure.message} (the key is read from ${self._key_name})"
+                failure, message=f"{failure.message} (the key is read from ${self.key_name})"
             )
         if failure.why != "rate_limited":
             return failure
@@ -179,23 +158,15 @@ class GeminiAdapter:
         lasting = any("PerDay" in quota for quota in quotas)
         return msgspec.structs.replace(failure, retry_after=seconds, transient=not lasting)
 
-    def adapts_to(self, refusal: Failure) -> bool:
-        settings, said = self.settings, refusal.message
-        if refusal.why != "refused_request" or refusal.status != 400:
-            return False
-        if "generateContentRequest" in said or "generate_content_request" in said:
+    def adapts_own(self, message: str) -> bool:
+        settings = self.settings
+        if "generatecontentrequest" in message or "generate_content_request" in message:
             self._counts_whole_requests = False
             return settings.learn("the API counts contents alone: system text and tools are known by receipts only")
-        if re.search("temperature", said, re.IGNORECASE) and settings.temperature is not None:
-            settings.temperature = None
-            return settings.learn("the model takes no temperature: answers differ from run to run")
-        if re.search("thinking", said, re.IGNORECASE) and self._thinking.get("thinkingBudget") == 0:
+        if "thinking" in message and self._thinking.get("thinkingBudget") == 0:
             self._thinking = {}
             return settings.learn("the model cannot be asked not to think: thinking=off is not sent")
-        if re.search("schema|responseMimeType|response_mime_type", said, re.IGNORECASE) and settings.schemas:
-            settings.schemas = False
-            return settings.learn("the model takes no schema of its answer")
-        if re.search("cached ?content", said, re.IGNORECASE) and settings.caching:
+        if re.search("cached ?content", message) and settings.caching:
             settings.caching = False
             return settings.learn("the model keeps no objects in its cache: documents are sent whole")
         return False

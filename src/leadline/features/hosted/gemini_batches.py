@@ -9,34 +9,19 @@ GET  /download/v1beta/files/ID:download         lines of {key, response} or {key
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 from urllib.parse import quote
 
 import msgspec
 
-from leadline.core.answers import Failure, Sent
-from leadline.core.batches import (
-    BatchReply,
-    BatchState,
-    BatchStatus,
-)
-from leadline.core.types import Document, Probe
-from leadline.models.batch_http import (
-    MOST_RESULT_BYTES,
-    ListedBatches,
-    Page,
-    pages_of_lines,
-    text_in,
-    with_context,
-)
+from leadline.core.answers import Failure
+from leadline.core.batches import BatchReply, BatchState, BatchStatus
+from leadline.models.batch_http import LINES, ListedBatches, Page, multipart, text_in, with_context
 from leadline.models.openai.replies import format_error
 
 INLINE_BYTES = 19_000_000
 """A request of a batch may have 20 MB; questions beyond this are uploaded as a file."""
-LINES = "application/jsonl"
 _STATUS: Mapping[str, BatchStatus] = {
     "SUCCEEDED": "ended",
     "PARTIALLY_SUCCEEDED": "ended",
@@ -58,11 +43,8 @@ class _Line(msgspec.Struct, frozen=True):
     request: msgspec.Raw
 
 
-@dataclass(frozen=True, slots=True)
 class GeminiBatches(ListedBatches):
     """The batches of one model."""
-
-    model: str
 
     provider: ClassVar[str] = "gemini"
     page_size: ClassVar[str] = "pageSize"
@@ -71,9 +53,8 @@ class GeminiBatches(ListedBatches):
     id_name: ClassVar[str] = "name"
     created: ClassVar[str] = "createTime"
 
-    def line(self, name: str, document: Document, probe: Probe) -> tuple[bytes, Sent]:
-        _, body, sent = self.questions.batch_request(document, probe)
-        return msgspec.json.encode(_Line(name, msgspec.Raw(body))) + b"\n", sent
+    def format_line(self, name: str, path: str, body: msgspec.Raw) -> bytes:
+        return msgspec.json.encode(_Line(name, body)) + b"\n"
 
     def submit(self, tag: str, lines: Sequence[bytes]) -> str | Failure:
         if sum(map(len, lines)) <= INLINE_BYTES:
@@ -86,17 +67,12 @@ class GeminiBatches(ListedBatches):
                 return with_context(uploaded, "uploading the questions")
             questions = {"fileName": uploaded}
         batch = {"displayName": tag, "inputConfig": questions}
-        created = self.api.page("POST", f"/models/{self.model}:batchGenerateContent", {"batch": batch})
-        return created if isinstance(created, Failure) else text_in(created, "name")
+        return self.api.create(f"/models/{self.model}:batchGenerateContent", {"batch": batch}, name="name")
 
     def _upload(self, tag: str, lines: bytes) -> str | Failure:
         """The name of the file, which Google deletes after two days."""
         about = msgspec.json.encode({"file": {"displayName": tag, "mimeType": LINES}})
-        boundary = uuid.uuid4().hex
-        head = f"--{boundary}\r\nContent-Type: application/json\r\n\r\n".encode() + about
-        head += f"\r\n--{boundary}\r\nContent-Type: {LINES}\r\n\r\n".encode()
-        body = head + lines + f"\r\n--{boundary}--\r\n".encode()
-        kind = f"multipart/related; boundary={boundary}"
+        body, kind = multipart("related", ("Content-Type: application/json", about), (f"Content-Type: {LINES}", lines))
         page = self.api.page("POST", self._media("upload", "files?uploadType=multipart"), body, content_type=kind)
         if isinstance(page, Failure):
             return page
@@ -134,23 +110,23 @@ class GeminiBatches(ListedBatches):
         batch = self.look(id)
         if isinstance(batch, Failure):
             return batch
-        found: dict[str, BatchReply | Failure] = {}
+        replies: dict[str, BatchReply | Failure] = {}
         entries: Iterable[Page] = _entries(batch)
         if file := _results_file(batch):
             address = self._media("download", f"{quote(file)}:download?alt=media")
-            content = self.api.send("GET", address, max_bytes=MOST_RESULT_BYTES)
-            if isinstance(content, Failure):
-                return with_context(content, f"the results {file}")
-            entries = pages_of_lines(content.body)
+            pages = self.api.results(address)
+            if isinstance(pages, Failure):
+                return with_context(pages, f"the results {file}")
+            entries = pages
         for entry in entries:
             key = entry.get("key") or (entry.get("metadata") or {}).get("key")
             response, error = entry.get("response"), entry.get("error")
             if isinstance(response, Mapping):
-                found[str(key)] = BatchReply(200, msgspec.json.encode(response))
+                replies[str(key)] = BatchReply(200, msgspec.json.encode(response))
             elif isinstance(error, Mapping):
                 status = _STATUS_OF_CODE.get(_number(error.get("code")), 500)
-                found[str(key)] = BatchReply(status, msgspec.json.encode({"error": error}))
-        return found
+                replies[str(key)] = BatchReply(status, msgspec.json.encode({"error": error}))
+        return replies
 
 
 def _about(operation: Page) -> Page:

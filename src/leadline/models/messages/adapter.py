@@ -7,17 +7,18 @@ same bodies and reads the same replies.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
 from leadline.core.answers import Completion, Failure
-from leadline.core.batches import Batches, QuestionWriter
 from leadline.core.types import KeptSession
+from leadline.models.batch_http import ListedBatches
 from leadline.models.messages.prompt import Prompt
-from leadline.models.openai.http import HttpClient, HttpReply
+from leadline.models.openai.http import HttpReply
 from leadline.models.openai.replies import (
     decode_json,
     error_in,
@@ -31,6 +32,8 @@ from leadline.models.openai.replies import (
 Body = dict[str, Any]
 Json = Mapping[str, Any]
 Result = TypeVar("Result")
+WINDOW_NAMES = ("max_input_tokens", "max_model_len", "inputTokenLimit")
+_SCHEMA_WORDS = re.compile(r"schema|output_config\.format|text\.format|response_?mime_?type")
 
 
 @dataclass(slots=True)
@@ -81,45 +84,80 @@ class ModelFacts:
     notes: tuple[str, ...] = ()
 
 
-class Adapter(Protocol):
-    """One provider's API for one model. Paths are below the base URL."""
+class Adapter:
+    """One provider's API for one model. Paths are below the base URL. Providers differ in how requests and answers are
+    written, and in what their models refuse."""
 
-    provider: str
-    settings: Settings
+    provider: ClassVar[str]
+    batches: ClassVar[type[ListedBatches]]
+    count_name: ClassVar[str] = "input_tokens"
+    """Where a reply to `count_body` has its count."""
+    sampling_words: ClassVar[str] = "temperature"
+    """What a refusal of the temperature says."""
+
+    def __init__(self, settings: Settings, key_name: str = "") -> None:
+        self.settings = settings
+        self.key_name = key_name
+        """The variable that the key is read from."""
 
     @property
-    def caching(self) -> Caching: ...
+    def caching(self) -> Caching:
+        raise NotImplementedError
 
     def model_path(self) -> str:
         """Where the API describes the model."""
-        ...
+        return f"/models/{self.settings.model}"
 
-    def read_model(self, page: Json) -> ModelFacts: ...
+    def read_model(self, page: Json) -> ModelFacts:
+        window = next((page[name] for name in WINDOW_NAMES if page.get(name)), None)
+        name = str(page.get("id") or page.get("name") or "").removeprefix("models/")
+        return ModelFacts(window if type(window) is int else None, name)
 
     def request_body(self, prompt: Prompt) -> tuple[str, Body]:
         """The path and the body of a question."""
-        ...
-
-    def read_reply(self, status: int, page: Json, *, retry_after: float | None = None) -> Completion | Failure: ...
+        raise NotImplementedError
 
     def count_body(self, prompt: Prompt) -> tuple[str, Body]:
         """The path and the body of a request that counts the tokens of a question and costs nothing."""
-        ...
+        raise NotImplementedError
 
-    def read_count(self, page: Json) -> int | None: ...
+    def read_count(self, page: Json) -> int | None:
+        count = page.get(self.count_name)
+        return count if type(count) is int else None
+
+    def read_reply(self, status: int, page: Json, retry_after: float | None = None) -> Completion | Failure:
+        failure = refusal_in(status, page, key_name=self.key_name, retry_after=retry_after)
+        return self.read_answer(page) if failure is None else self.read_refusal(failure, page)
+
+    def read_answer(self, page: Json) -> Completion | Failure:
+        """What a reply says that is no refusal."""
+        raise NotImplementedError
+
+    def read_refusal(self, failure: Failure, page: Json) -> Failure:
+        """A refusal with what only this API says about it."""
+        return failure
 
     def adapts_to(self, refusal: Failure) -> bool:
         """Whether the request can be written in another way, after this refusal. What changed is in the notes."""
-        ...
+        if refusal.why != "refused_request" or refusal.status not in (400, 422):
+            return False
+        message = refusal.message.lower()
+        if self.adapts_own(message):
+            return True
+        if re.search(self.sampling_words, message) and self.settings.temperature is not None:
+            return self.drop_temperature("the model takes no temperature")
+        if _SCHEMA_WORDS.search(message) and self.settings.schemas:
+            self.settings.schemas = False
+            return self.settings.learn("the model takes no schema of its answer")
+        return False
 
+    def adapts_own(self, message: str) -> bool:
+        """The same for what only this API has. `message` is in lower case."""
+        return False
 
-@runtime_checkable
-class ProvidesBatches(Protocol):
-    """An adapter whose API has batches."""
-
-    def open_batches(self, client: HttpClient, questions: QuestionWriter) -> Batches:
-        """Raises UsageError where the server has none."""
-        ...
+    def drop_temperature(self, why: str) -> bool:
+        self.settings.temperature = None
+        return self.settings.learn(f"{why}: there is no greedy decoding, so answers differ from run to run")
 
 
 @runtime_checkable
@@ -158,15 +196,11 @@ class ProvidesCacheObjects(Protocol):
 # --- replies
 
 
-def reply_from(status: int, page: Json, retry_after: float | None = None) -> HttpReply:
-    """A reply in the form that refusals are read in."""
-    return HttpReply(status, msgspec.json.encode(page), "application/json", retry_after)
-
-
 def refusal_in(status: int, page: Json, *, key_name: str = "", retry_after: float | None = None) -> Failure | None:
     """The failure that a reply is by its status or its error object; None where it may hold an answer."""
     if status != 200:
-        return parse_refusal(reply_from(status, page, retry_after), key_name)
+        reply = HttpReply(status, msgspec.json.encode(page), "application/json", retry_after)
+        return parse_refusal(reply, key_name)
     error = error_in(page)
     if error is None:
         return None
@@ -195,16 +229,21 @@ def no_answer(page: Json) -> Failure:
     return Failure("empty_body", f"no answer in the reply: {excerpt(json.dumps(page).encode())}", True, status=200)
 
 
+def version_in(model: str, pattern: str) -> tuple[int, int] | None:
+    """The version in a model's name; None where there is none. The pattern has a group for each of its two numbers."""
+    numbers = re.search(pattern, model)
+    return (int(numbers[1]), int(numbers[2] or 0)) if numbers else None
+
+
 def call_text(name: Any, arguments: Any) -> str:
     """A call of a tool as text, as it is graded."""
     arguments_text = arguments if isinstance(arguments, str) else json.dumps(arguments)
     return f'<tool_call>{{"name": {json.dumps(name)}, "arguments": {arguments_text}}}</tool_call>'
 
 
-def completion(
-    page: Json, texts: list[str], finish: str, thinking: str = "", *, model: str = "", fingerprint: str = ""
-) -> Completion:
+def completion(page: Json, texts: list[str], finish: str, thinking: str = "") -> Completion:
     """An answer with the counts of its reply."""
+    model, fingerprint = page.get("model") or page.get("modelVersion") or "", page.get("system_fingerprint") or ""
     return Completion(
-        "".join(texts), finish, thinking, **token_counts(page), model=model, system_fingerprint=fingerprint
+        "".join(texts), finish, thinking, **token_counts(page), model=str(model), system_fingerprint=str(fingerprint)
     )

@@ -15,17 +15,17 @@ from typing import Any
 import msgspec
 
 from leadline.core.answers import Answer, Completion, Failure, Sent
-from leadline.core.batches import Batches, BatchReply, no_batches
+from leadline.core.batches import Batches, BatchReply
 from leadline.core.contracts import BatchUnit, ModelCard, PrefixCache, Tokenizer
 from leadline.core.errors import ServerAway, ServerError
 from leadline.core.seeds import digest, digest_prompt
 from leadline.core.turns import PLAIN_TURNS, Turns
 from leadline.core.types import Document, Frame, KeptSession, Probe, Question, Tool
+from leadline.models.batch_http import BatchClient
 from leadline.models.messages.adapter import (
     Adapter,
     Json,
     ModelFacts,
-    ProvidesBatches,
     ProvidesCompaction,
     read_http,
     refusal_in,
@@ -56,14 +56,13 @@ class ModelOptions:
     window: int | None = None
     max_tokens: int | None = None
     counts: bool = True
-    key_name: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     """All options, for the fingerprint."""
 
 
 def open_model(client: HttpClient, adapter: Adapter, options: ModelOptions) -> MessagesModel:
     """Asks the API for the model and counts a short text: what is missing is known before the first question."""
-    facts = _ask_model(client, adapter, options.key_name)
+    facts = _ask_model(client, adapter)
     model = MessagesModel(client, adapter, options, facts)
     model.check_counts()
     client.rate_limit_wait = 0.0  # from now on the run decides
@@ -176,9 +175,8 @@ class MessagesModel:
         return prompt_of(document, probe, allowance, marked=marked)
 
     def open_batches(self) -> Batches:
-        if isinstance(self.adapter, ProvidesBatches):
-            return self.adapter.open_batches(self._client, self)
-        raise no_batches(f"models of {self.adapter.provider} have no batches", where=self.address)
+        adapter = self.adapter
+        return adapter.batches(BatchClient(self._client, adapter.key_name), self, adapter.settings.model).checked()
 
     def batch_request(self, document: Document, probe: Probe) -> tuple[str, bytes, Sent]:
         prompt = self.prompt(document, probe)
@@ -218,11 +216,7 @@ class MessagesModel:
 
     def outcome_of(self, reply: HttpReply) -> Completion | Failure:
         """What a reply to a question says."""
-        return read_http(
-            reply,
-            lambda status, page, wait: self.adapter.read_reply(status, page, retry_after=wait),
-            self._options.key_name,
-        )
+        return read_http(reply, self.adapter.read_reply, self.adapter.key_name)
 
     def _sent(self, document: Document, probe: Probe, prompt: Prompt, body: Mapping[str, Any], data: bytes) -> Sent:
         prefix_place = document.prefix_place(probe)
@@ -255,10 +249,10 @@ class MessagesModel:
             return request_failure(error)
 
         def read(status: int, page: Json, wait: float | None) -> KeptSession | Failure:
-            refusal = refusal_in(status, page, key_name=self._options.key_name, retry_after=wait)
+            refusal = refusal_in(status, page, key_name=adapter.key_name, retry_after=wait)
             return refusal or adapter.read_compaction(page)
 
-        kept = read_http(reply, read, self._options.key_name)
+        kept = read_http(reply, read, adapter.key_name)
         if isinstance(kept, Failure) or not kept.items:
             return kept
         return replace(kept, reader=self.kept_reader)
@@ -288,7 +282,7 @@ class MessagesModel:
             page = decode_json(reply) or {}
             if reply.status == 200 and not error_in(page):
                 return self.adapter.read_count(page)
-            refusal = parse_refusal(reply, self._options.key_name)
+            refusal = parse_refusal(reply, self.adapter.key_name)
             if not self.adapter.adapts_to(refusal):
                 break
         if reply.status in (404, 405, 501):
@@ -296,7 +290,7 @@ class MessagesModel:
         what, where = f"the API does not count a prompt: {refusal.message}", f"POST {url}"
         if refusal.transient:
             raise ServerAway(what, where=where, rate_limited=refusal.why == "rate_limited")
-        fix = _advice(refusal, self._options.key_name) or "write count=no to go by estimates and receipts"
+        fix = _advice(refusal, self.adapter.key_name) or "write count=no to go by estimates and receipts"
         raise ServerError(what, where=where, fix=fix)
 
 
@@ -312,7 +306,7 @@ def _decoding(body: Mapping[str, Any]) -> dict[str, float | int | str | bool | N
     return kept
 
 
-def _ask_model(client: HttpClient, adapter: Adapter, key_name: str) -> ModelFacts:
+def _ask_model(client: HttpClient, adapter: Adapter) -> ModelFacts:
     """What the API says of the model; nothing where it has no such page. Raises where key or model are refused."""
     url = client.base_url + adapter.model_path()
     reply = send_with_retries(client, "GET", url)
@@ -333,7 +327,7 @@ def _ask_model(client: HttpClient, adapter: Adapter, key_name: str) -> ModelFact
     what = f"the API refuses the model {model!r}: {refusal.message}"
     if refusal.transient:
         raise ServerAway(what, where=f"GET {url}", rate_limited=refusal.why == "rate_limited")
-    raise ServerError(what, where=f"GET {url}", fix=_advice(refusal, key_name))
+    raise ServerError(what, where=f"GET {url}", fix=_advice(refusal, adapter.key_name))
 
 
 def _advice(refusal: Failure, key_name: str) -> str:

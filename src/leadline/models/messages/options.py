@@ -109,7 +109,6 @@ class HostedProvider(ModelProvider):
             self.window,
             self.max_tokens,
             counts=self.count,
-            key_name=variable,
             options=self.model_dump(),
         )
         try:

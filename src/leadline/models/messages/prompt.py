@@ -83,12 +83,16 @@ class Prompt:
         after = (replace(self.messages[i], blocks=blocks),) if blocks else ()
         return replace(self, messages=(*after, *self.messages[i + 1 :]))
 
-    def without_marks(self) -> Prompt:
-        """The same without a word about what is shared."""
-        messages = tuple(
-            replace(message, blocks=tuple(Block(block.text) for block in message.blocks)) for message in self.messages
-        )
-        return replace(self, messages=messages)
+    def with_marks(self, most: int) -> Prompt:
+        """The same with no more than the last `most` shared blocks named as shared."""
+        messages: list[Message] = []
+        for message in reversed(self.messages):
+            blocks: list[Block] = []
+            for block in reversed(message.blocks):
+                blocks.append(block if most > 0 else Block(block.text))
+                most -= block.shared
+            messages.append(replace(message, blocks=tuple(reversed(blocks))))
+        return replace(self, messages=tuple(reversed(messages)))
 
 
 def prompt_of(document: Document, probe: Probe, allowance: int, *, marked: bool = True) -> Prompt:

@@ -12,36 +12,21 @@ here, and what a status means is in `replies.py`.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 from urllib.parse import quote
 
 import msgspec
 
-from leadline.core.answers import Failure, Sent
-from leadline.core.batches import (
-    BatchReply,
-    BatchState,
-    BatchStatus,
-)
-from leadline.core.types import Document, Probe
-from leadline.models.batch_http import (
-    MOST_RESULT_BYTES,
-    ListedBatches,
-    Page,
-    pages_of_lines,
-    text_in,
-    with_context,
-)
+from leadline.core.answers import Failure
+from leadline.core.batches import BatchReply, BatchState, BatchStatus
+from leadline.models.batch_http import EXPIRED, LINES, ListedBatches, Page, multipart, with_context
 from leadline.models.openai.replies import format_error
 
 TAG = "leadline"
 """The name of the tag in a batch's metadata."""
 NO_ROOM = frozenset({"token_limit_exceeded", "request_limit_exceeded"})
 """Codes of a batch that failed because too much is in the provider's queue."""
-EXPIRED = "batch_expired"
-CANCELLED = "batch_cancelled"
 _STATUS: Mapping[str, BatchStatus] = {
     "completed": "ended",
     "expired": "ended",
@@ -55,26 +40,21 @@ class OpenAIBatches(ListedBatches):
 
     provider: ClassVar[str] = "openai"
 
-    def line(self, name: str, document: Document, probe: Probe) -> tuple[bytes, Sent]:
-        path, body, sent = self.questions.batch_request(document, probe)
-        fields = {"custom_id": name, "method": "POST", "url": f"/v1{path}", "body": msgspec.Raw(body)}
-        return msgspec.json.encode(fields) + b"\n", sent
+    def format_line(self, name: str, path: str, body: msgspec.Raw) -> bytes:
+        fields = {"custom_id": name, "method": "POST", "url": f"/v1{path}", "body": body}
+        return msgspec.json.encode(fields) + b"\n"
 
     def submit(self, tag: str, lines: Sequence[bytes]) -> str | Failure:
         uploaded = self._upload(f"{tag}.jsonl", b"".join(lines))
         if isinstance(uploaded, Failure):
             return with_context(uploaded, "uploading the questions")
-        created = self.api.page(
-            "POST",
-            "/batches",
-            {
-                "input_file_id": uploaded,
-                "endpoint": msgspec.json.decode(lines[0])["url"],
-                "completion_window": f"{self.limits.hours}h",
-                "metadata": {TAG: tag},
-            },
-        )
-        return created if isinstance(created, Failure) else text_in(created, "id")
+        batch = {
+            "input_file_id": uploaded,
+            "endpoint": msgspec.json.decode(lines[0])["url"],
+            "completion_window": f"{self.limits.hours}h",
+            "metadata": {TAG: tag},
+        }
+        return self.api.create("/batches", batch)
 
     def tag_of(self, batch: Page) -> Any:
         return (batch.get("metadata") or {}).get(TAG)
@@ -92,29 +72,24 @@ class OpenAIBatches(ListedBatches):
         batch = self.look(id)
         if isinstance(batch, Failure):
             return batch
-        found: dict[str, BatchReply | Failure] = {}
+        replies: dict[str, BatchReply | Failure] = {}
         for name in ("output_file_id", "error_file_id"):
             if not (file := batch.get(name)):
                 continue
-            content = self.api.send("GET", f"/files/{quote(str(file))}/content", max_bytes=MOST_RESULT_BYTES)
-            if isinstance(content, Failure):
-                return with_context(content, f"file {file}")
-            for page in pages_of_lines(content.body):
+            pages = self.api.results(f"/files/{quote(str(file))}/content")
+            if isinstance(pages, Failure):
+                return with_context(pages, f"file {file}")
+            for page in pages:
                 if (reply := _reply_in(page)) is not None:
-                    found[str(page.get("custom_id"))] = reply
-        return found
+                    replies[str(page.get("custom_id"))] = reply
+        return replies
 
     def _upload(self, name: str, lines: bytes) -> str | Failure:
         """The id of the file."""
-        boundary = uuid.uuid4().hex
-        head = (
-            f'--{boundary}\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
-            f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n'
-            "Content-Type: application/jsonl\r\n\r\n"
-        )
-        body = head.encode() + lines + f"\r\n--{boundary}--\r\n".encode()
-        page = self.api.page("POST", "/files", body, content_type=f"multipart/form-data; boundary={boundary}")
-        return page if isinstance(page, Failure) else text_in(page, "id")
+        about = f'Content-Disposition: form-data; name="file"; filename="{name}"\r\nContent-Type: {LINES}'
+        purpose = ('Content-Disposition: form-data; name="purpose"', b"batch")
+        body, kind = multipart("form-data", purpose, (about, lines))
+        return self.api.create("/files", body, content_type=kind)
 
 
 def _reply_in(page: Page) -> BatchReply | Failure | None:
@@ -124,8 +99,8 @@ def _reply_in(page: Page) -> BatchReply | Failure | None:
     if isinstance(response, Mapping) and type(response.get("status_code")) is int and response.get("body"):
         return BatchReply(response["status_code"], msgspec.json.encode(response["body"]))
     code = error.get("code") if isinstance(error, Mapping) else None
-    if code == EXPIRED:
-        return Failure("timeout", "the batch expired before this question was asked", transient=True)
-    if code == CANCELLED:
+    if code == "batch_expired":
+        return EXPIRED
+    if code == "batch_cancelled":
         return None
     return Failure("server", format_error(error) if error else "the reply is empty", transient=True)

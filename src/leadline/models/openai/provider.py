@@ -205,9 +205,7 @@ class OpenAI(ModelProvider):
             keys = self.cache_key == "yes" or (self.cache_key == "auto" and host in CACHE_KEY_HOSTS)
             settings = Settings(name, self.temperature, self.thinking, extra=self.extra, caching=self.cache_key != "no")
             adapter = ResponsesAdapter(settings, self.api_key_env, official=official, cache_key=keys)
-            options = ModelOptions(
-                self.tokenizer, self.window, self.max_tokens, key_name=self.api_key_env, options=self.model_dump()
-            )
+            options = ModelOptions(self.tokenizer, self.window, self.max_tokens, options=self.model_dump())
             return open_model(client, adapter, options)
         except BaseException:
             client.close()

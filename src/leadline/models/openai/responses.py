@@ -11,25 +11,22 @@ import re
 from collections.abc import Mapping, Sequence
 
 from leadline.core.answers import WINDOW_FULL, Completion, Failure
-from leadline.core.batches import Batches, QuestionWriter
 from leadline.core.errors import UsageError
 from leadline.core.types import KeptSession
-from leadline.models.batch_http import BatchClient
 from leadline.models.messages.adapter import (
+    Adapter,
     Body,
     Caching,
     Json,
-    ModelFacts,
     Settings,
     call_text,
     completion,
     no_answer,
-    refusal_in,
+    version_in,
 )
 from leadline.models.messages.prompt import Message, Prompt, session_messages
 from leadline.models.openai.batches import OpenAIBatches
 from leadline.models.openai.finish import ended_by_provider, finish_of
-from leadline.models.openai.http import HttpClient
 from leadline.models.openai.replies import excerpt, token_counts
 
 MOST_MARKS = 4
@@ -43,18 +40,17 @@ KEPT_ITEMS = ("compaction", "compaction_summary")
 EFFORTS = ("minimal", "low", "medium", "high", "xhigh")
 
 
-class ResponsesAdapter:
+class ResponsesAdapter(Adapter):
     """Requests and replies of /v1/responses."""
 
     provider = "openai"
+    batches = OpenAIBatches
 
     def __init__(self, settings: Settings, key_name: str, *, official: bool, cache_key: bool) -> None:
-        self.settings = settings
-        self._key_name = key_name
+        super().__init__(settings, key_name)
         self._official = official
         self._cache_key = cache_key
-        number = re.search(r"gpt-(\d+)(?:\.(\d+))?", settings.model)
-        version = (int(number[1]), int(number[2] or 0)) if number else (0, 0)
+        version = version_in(settings.model, r"gpt-(\d+)(?:\.(\d+))?") or (0, 0)
         self._marks = settings.caching and cache_key and version >= MARKED_FROM
         if settings.thinking is not None and settings.thinking not in ("on", "off", *EFFORTS):
             fix = f"give an effort: {', '.join(EFFORTS)}, or thinking=off"
@@ -64,21 +60,11 @@ class ResponsesAdapter:
     def caching(self) -> Caching:
         return Caching(LEAST_CACHED, marks=MOST_MARKS if self._marks else 0)
 
-    def open_batches(self, client: HttpClient, questions: QuestionWriter) -> Batches:
-        return OpenAIBatches(BatchClient(client, self._key_name), questions).checked()
-
-    def model_path(self) -> str:
-        return f"/models/{self.settings.model}"
-
-    def read_model(self, page: Json) -> ModelFacts:
-        window = page.get("max_model_len")
-        return ModelFacts(window if type(window) is int else None, str(page.get("id") or ""))
-
     # --- requests
 
     def request_body(self, prompt: Prompt) -> tuple[str, Body]:
         settings = self.settings
-        body = self._asked(prompt)
+        body = self._counted_fields(prompt)
         body["max_output_tokens"] = max(prompt.allowance, LEAST_OUTPUT) if self._official else prompt.allowance
         body["store"] = False
         if settings.temperature is not None:
@@ -91,22 +77,14 @@ class ResponsesAdapter:
 
     def count_body(self, prompt: Prompt) -> tuple[str, Body]:
         own = {name: value for name, value in self.settings.extra.items() if name in COUNTED_FIELDS}
-        return "/responses/input_tokens", {**self._asked(prompt), **own}
+        return "/responses/input_tokens", {**self._counted_fields(prompt), **own}
 
-    def read_count(self, page: Json) -> int | None:
-        count = page.get("input_tokens")
-        return count if type(count) is int else None
-
-    def _asked(self, prompt: Prompt) -> Body:
+    def _counted_fields(self, prompt: Prompt) -> Body:
         settings = self.settings
         body: Body = {"model": settings.model, "truncation": "disabled"}
         if settings.system:
             body["instructions"] = settings.system
-        left, turns = MOST_MARKS if self._marks else 0, []
-        for message in reversed(prompt.messages):
-            turn, left = self._turn(message, left)
-            turns.append(turn)
-        body["input"] = [*prompt.kept, *turns[::-1]]
+        body["input"] = [*prompt.kept, *map(_turn, prompt.with_marks(MOST_MARKS if self._marks else 0).messages)]
         if prompt.tools:
             body["tools"] = [{"type": "function", **dict(tool["function"])} for tool in prompt.tools]  # type: ignore[call-overload]
         if settings.thinking not in (None, "on"):
@@ -116,22 +94,11 @@ class ResponsesAdapter:
             body["text"] = {"format": form}
         return body
 
-    def _turn(self, message: Message, left: int) -> tuple[Body, int]:
-        """A turn with marks on up to `left` of its last shared blocks, and how many are left after it."""
-        kind, content = "output_text" if message.role == "assistant" else "input_text", []
-        for block in reversed(message.blocks):
-            part: Body = {"type": kind, "text": block.text}
-            if block.shared and left and kind == "input_text":
-                part["prompt_cache_breakpoint"] = {"mode": "explicit"}
-                left -= 1
-            content.append(part)
-        return {"role": "assistant" if kind == "output_text" else "user", "content": content[::-1]}, left
-
     # --- compaction
 
     def compaction_body(self, messages: Sequence[Mapping[str, str]], keep: int) -> tuple[str, Body, dict[str, str]]:
         """How much is retained cannot be asked for."""
-        turns = [self._turn(message, 0)[0] for message in session_messages(messages)]
+        turns = [*map(_turn, session_messages(messages))]
         return "/responses/compact", {"model": self.settings.model, "input": turns}, {}
 
     def read_compaction(self, page: Json) -> KeptSession | Failure:
@@ -144,10 +111,7 @@ class ResponsesAdapter:
 
     # --- replies
 
-    def read_reply(self, status: int, page: Json, *, retry_after: float | None = None) -> Completion | Failure:
-        failure = refusal_in(status, page, key_name=self._key_name, retry_after=retry_after)
-        if failure is not None:
-            return failure
+    def read_answer(self, page: Json) -> Completion | Failure:
         state, items = str(page.get("status") or ""), page.get("output")
         reason = str((page.get("incomplete_details") or {}).get("reason") or "")
         if failure := ended_by_provider(reason) or ended_by_provider(state):
@@ -164,27 +128,27 @@ class ResponsesAdapter:
             return no_answer(page)
         finish = WINDOW_FULL if "context" in reason else finish_of(reason) or ("refusal" if refusals else "stop")
         answer = [*(texts or refusals), *calls]
-        return completion(page, answer, finish, _thinking(items), model=str(page.get("model") or ""))
+        return completion(page, answer, finish, _thinking(items))
 
-    def adapts_to(self, refusal: Failure) -> bool:
-        settings, said = self.settings, refusal.message
-        if refusal.why != "refused_request" or refusal.status not in (400, 422):
-            return False
-        if "prompt_cache_key" in said and self._cache_key:
+    def adapts_own(self, message: str) -> bool:
+        if "prompt_cache_key" in message and self._cache_key:
             self._cache_key = False
             return True
-        if re.search("prompt_cache_(breakpoint|options)", said) and self._marks:
+        if re.search("prompt_cache_(breakpoint|options)", message) and self._marks:
             self._marks = False
-            return settings.learn("the model takes no marks of its cache: it keeps what it likes")
-        if "temperature" in said and settings.temperature is not None:
-            settings.temperature = None
-            return settings.learn(
-                "the model takes no temperature: there is no greedy decoding, answers differ from run to run"
-            )
-        if re.search(r"text\.format|json_schema|schema", said) and settings.schemas:
-            settings.schemas = False
-            return settings.learn("the model takes no schema of its answer")
+            return self.settings.learn("the model takes no marks of its cache: it keeps what it likes")
         return False
+
+
+def _turn(message: Message) -> Body:
+    """A turn with a mark on each shared block of the user's."""
+    kind = "output_text" if message.role == "assistant" else "input_text"
+    content: list[Body] = []
+    for block in message.blocks:
+        content.append({"type": kind, "text": block.text})
+        if block.shared and kind == "input_text":
+            content[-1]["prompt_cache_breakpoint"] = {"mode": "explicit"}
+    return {"role": "assistant" if kind == "output_text" else "user", "content": content}
 
 
 def _thinking(items: list[Json]) -> str:
