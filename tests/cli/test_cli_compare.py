@@ -106,7 +106,7 @@ def test_the_gate_is_written_as_junit_and_markdown(
 @pytest.mark.slow
 def test_the_gate_of_the_page_passes_for_equal_models_with_the_samples_it_names(tmp_path: Path) -> None:
     text = (Path(__file__).parents[2] / "docs" / "gates.md").read_text(encoding="utf-8")
-    gate = re.findall(r'leadline compare BASE CANDIDATE --gate "([^"]+)"', text)[0]
+    gate = re.findall(r"leadline compare BASE CANDIDATE --gate \"([^\"]*>=[^\"]*)\"", text)[0]
     samples = re.findall(r"^\| `--samples` \|.* (\d+) \|$", text, re.MULTILINE)[0]
     assert re.search(r"^\| passes, of 100 pairs .* 95 \|$", text, re.MULTILINE)
     grid = ["--lengths", "512,640,768,1k", "--depths", "11", "--samples", samples, "--no-figure"]
