@@ -73,12 +73,12 @@ def test_that_a_length_is_failed_is_said_where_a_shorter_one_is_open(tmp_path: P
          "reaches 2k is not decided: ", "uses part", "at least 1k of 8k"),
         ((270, 258, 248, 231, 209), {"depths": 11, "samples": 25}, "Can use at least 2k and less than 8k of the 8k "
          "tokens it claims (95%); whether it reaches 4k is not decided: ", "uses part", "at least 2k of 8k"),
-        ((15, 15, 15, 0, 0), {"samples": 3}, "Can use less than 4k of the 8k tokens it claims (95%); how far it reaches "
-         "below 4k is not decided: ", "uses part", "below 4k of 8k"),
+        ((15, 15, 15, 0, 0), {"samples": 3}, "Can use less than 4k of the 8k tokens it claims (95%); how far it "
+         "reaches below 4k is not decided: ", "uses part", "below 4k of 8k"),
         ((50, 50, 50, 44, 15), {"window": 2048}, "Can use at least 2k and less than 8k tokens (95%; it claims 2k); "
          "whether it reaches 4k is not decided: ", "uses all it claims", "2k of 2k"),
-        ((14, 14, 14, 13, 4), {"window": 2048, "samples": 3}, "Can use less than 8k tokens (95%; it claims 2k); how far "
-         "it reaches below 8k is not decided: ", "not decided", "below 8k"),
+        ((14, 14, 14, 13, 4), {"window": 2048, "samples": 3}, "Can use less than 8k tokens (95%; it claims 2k); how "
+         "far it reaches below 8k is not decided: ", "not decided", "below 8k"),
         ((50, 50, 50, 50, 44), {"window": 2048}, "Can use at least 4k tokens, more than the 2k it claims (95%); "
          "whether it reaches 8k is not decided: ", "uses all it claims", "2k of 2k"),
         ((1, 1, 1, 1, 0), {"depths": 1, "samples": 1}, "Not decided: anything from below 512 to above 8k; it claims "
