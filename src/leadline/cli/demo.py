@@ -18,7 +18,7 @@ from leadline.results.run import Run
 SPEC: dict[str, Any] = {
     "model": "hf:smollm2",
     "tasks": [{"name": "niah_single", "answer_tokens": 12, "common_haystack": True}],
-    "lengths": "512,1k,2k,4k",
+    "lengths": "256,1k,4k",
     "depths": 5,
     "samples": 3,
     "reading": "fresh",
@@ -28,7 +28,7 @@ published results: with several facts the others are distractors, and so small a
 can use. It loses facts of the middle first, so three depths would flatter it. The five documents of a sample share
 their haystack, so that a part of each is not read again."""
 
-FULL_LENGTHS = "512,1k,2k,4k,8k"
+FULL_LENGTHS = "256,1k,4k,8k"
 """With `--full`: all of the window. 8k takes longer than everything shorter, together."""
 
 SIMULATED: dict[str, Any] = {
@@ -47,7 +47,7 @@ def demo(
         bool, typer.Option("--simulated", help="Use a simulated model: seconds instead of minutes.")
     ] = False,
     full: Annotated[
-        bool, typer.Option("--full", help="Measure to 8k, the model's whole window, instead of 4k: twice the time.")
+        bool, typer.Option("--full", help="Measure to 8k, the model's whole window, instead of 4k: three times the time.")
     ] = False,
 ) -> None:
     """Draw a needle heatmap of a small real model, in about three minutes on two idle CPU cores."""
