@@ -64,13 +64,13 @@ def _files(run: Run, format: Format, model: str | None, dataset: str | None) -> 
     if format == "hf-eval-results":
         yield hf_results(run, _named(dataset))
         return
-    known = model_id(run, model)
-    if known.developer == UNKNOWN:
-        warn(f"the run does not say who made {known.name}; name it with --model-id DEVELOPER/MODEL")
+    named_model = model_id(run, model)
+    if named_model.developer == UNKNOWN:
+        warn(f"the run does not say who made {named_model.name}; name it with --model-id DEVELOPER/MODEL")
     if format == "lm-eval":
-        yield from lm_eval_files(run, known)
+        yield from lm_eval_files(run, named_model)
     else:
-        path, values = every_eval_ever(run, known)
+        path, values = every_eval_ever(run, named_model)
         yield path, json.dumps(values, indent=2, ensure_ascii=False) + "\n"
 
 

@@ -66,12 +66,12 @@ def _sample(run: Run, record: Record, completion: Completion) -> Any:
     output = ModelOutput.from_content(
         completion.model or run.label, completion.text, stop_reason=STOP_REASONS.get(completion.finish, "unknown")
     )
-    cached, read = completion.cached_tokens or 0, record.receipt.read or record.prompt_tokens
+    cached, read_tokens = completion.cached_tokens or 0, record.receipt.read or record.prompt_tokens
     output.usage = ModelUsage(
-        input_tokens=max(0, read - cached),
+        input_tokens=max(0, read_tokens - cached),
         input_tokens_cache_read=cached or None,
         output_tokens=completion.completion_tokens or 0,
-        total_tokens=read + (completion.completion_tokens or 0),
+        total_tokens=read_tokens + (completion.completion_tokens or 0),
         reasoning_tokens=completion.thinking_tokens,
     )
     output.time = record.seconds

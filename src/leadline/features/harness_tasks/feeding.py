@@ -72,8 +72,8 @@ class SampleFeed:
         if work is None or probe is None:
             return
         cacheable = probe.cut if work.follows else 0
-        asked = Asked(probe, answer, attempts=1, started=time.time() - answer.seconds)
-        record = self._recorder.record(work.document, asked, cacheable=cacheable)
+        exchange = Asked(probe, answer, attempts=1, started=time.time() - answer.seconds)
+        record = self._recorder.record(work.document, exchange, cacheable=cacheable)
         self._records[key] = record
         with self._queue.turn:
             if cacheable and isinstance(record.outcome, Completion):
@@ -92,14 +92,14 @@ class SampleFeed:
     def _next_round(self) -> bool:
         """Whether there is another round; its samples are then in the queue."""
         assert self._rounds is not None
-        wanted = self._rounds.next(self._records)
-        self._ended = wanted is None
-        self._queue = self._queue_of(wanted or frozenset())
+        keys = self._rounds.next(self._records)
+        self._ended = keys is None
+        self._queue = self._queue_of(keys or frozenset())
         return not self._ended
 
-    def _queue_of(self, wanted: frozenset[str]) -> Queue:
+    def _queue_of(self, keys: frozenset[str]) -> Queue:
         plan = self._plan
-        planned = planned_documents(plan.spec, plan.tasks, self._keys - wanted)
+        planned = planned_documents(plan.spec, plan.tasks, self._keys - keys)
         self._limit = plan.document_limit()
         return Queue(
             with_drafts(planned, plan.spec.seed),

@@ -50,9 +50,9 @@ def completion(text: str, fields: Fields, **counts: Any) -> Completion:
 def grade_logged(question: Question, outcome: Outcome, fields: Fields, prompt: str) -> Grade:
     """`prompt` is the user's turn: the document in it is what failure classes compare wrong values with."""
     recorder = Recorder("", "fresh")
-    read = prompt[int(fields["body_start"]) : int(fields["body_end"])]
+    document = prompt[int(fields["body_start"]) : int(fields["body_end"])]
     receipt = receipt_for(int(fields["prompt_tokens"]), outcome)
-    return recorder.grade(question, outcome, receipt, read, f"{fields['task']} at {fields['length']}")
+    return recorder.grade(question, outcome, receipt, document, f"{fields['task']} at {fields['length']}")
 
 
 def why_unscored(outcome: Outcome, grade: Grade) -> str:

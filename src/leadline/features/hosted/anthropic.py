@@ -187,8 +187,10 @@ class AnthropicAdapter(Adapter):
             return Failure("empty_body", f"the provider compacted nothing: {reason}")
         usage = page.get("usage") or {}
         spent = [part for part in usage.get("iterations") or [] if part.get("type") == "compaction"] or [usage]
-        read, written = (sum(part.get(name) or 0 for part in spent) for name in ("input_tokens", "output_tokens"))
-        return KeptSession("".join(texts), read=read, written=written)
+        read_tokens, written_tokens = (
+            sum(part.get(name) or 0 for part in spent) for name in ("input_tokens", "output_tokens")
+        )
+        return KeptSession("".join(texts), read=read_tokens, written=written_tokens)
 
     # --- replies
 

@@ -164,7 +164,7 @@ def failure_of(error: Exception) -> Failure:
         if kind in _KINDS:
             why, transient = _KINDS[kind]
             return Failure(why, message[:500], transient=transient, status=status if type(status) is int else None)
-    if any(said in message.lower() for said in NO_KEY):
+    if any(phrase in message.lower() for phrase in NO_KEY):
         return Failure("refused_request", message[:500], status=401)
     if type(status) is not int:
         return Failure("refused_request", f"{type(error).__name__}: {message}"[:500])

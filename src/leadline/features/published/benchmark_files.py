@@ -160,10 +160,10 @@ def _read(place: Path, file: str) -> tuple[bytes, str]:
     fix = f"give the folder or archive that holds {file}, or {file} itself; see `leadline sources pull`"
     try:
         if place.is_dir():
-            found = sorted(place.rglob(file))
-            if not found:
+            files = sorted(place.rglob(file))
+            if not files:
                 raise SourceError(f"no {file} in this folder", where=str(place), fix=fix)
-            return found[0].read_bytes(), str(found[0])
+            return files[0].read_bytes(), str(files[0])
         if zipfile.is_zipfile(place):
             with zipfile.ZipFile(place) as archive:
                 inside = [name for name in archive.namelist() if Path(name).name == file]
@@ -231,4 +231,4 @@ def _infinitebench_sample(row: DataRow) -> BenchmarkSample:
 
 
 def _flat(label: Any) -> list[Any]:
-    return [one for item in label for one in _flat(item)] if isinstance(label, list) else [label]
+    return [inner for item in label for inner in _flat(item)] if isinstance(label, list) else [label]

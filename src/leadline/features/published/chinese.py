@@ -52,14 +52,14 @@ class _Dictionary(msgspec.Struct):
 @cache
 def _dictionary() -> _Dictionary:
     file = cache_folder() / "words" / f"jieba-{version('jieba')}.msgpack"
-    found = read_cache(file, msgspec.msgpack.Decoder(_Dictionary).decode)
-    if found is None:
+    dictionary = read_cache(file, msgspec.msgpack.Decoder(_Dictionary).decode)
+    if dictionary is None:
         counts, total = _jieba().Tokenizer.gen_pfdict(_jieba().dt.get_dict_file())
         whole = math.log(total)
         scores = {word: math.log(count) - whole if count else 0.0 for word, count in counts.items()}
-        found = _Dictionary(math.log(1) - whole, scores)
-        write_cache(file, msgspec.msgpack.encode(found))
-    return found
+        dictionary = _Dictionary(math.log(1) - whole, scores)
+        write_cache(file, msgspec.msgpack.encode(dictionary))
+    return dictionary
 
 
 @lru_cache(maxsize=1 << 14)  # Latin words are repeated

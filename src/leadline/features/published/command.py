@@ -304,19 +304,25 @@ def _show_printed(table: PrintedTable, *, json: bool) -> None:
     means = {model: table.mean(model) for model in table.models}
     if json:
         rows = [
-            {"model": one.model, "task": one.task, "metric": one.metric, "printed": one.printed, "score": one.score}
-            | {"samples": one.samples, **_bounds(one.interval)}
-            for one in table.scores
+            {
+                "model": score.model,
+                "task": score.task,
+                "metric": score.metric,
+                "printed": score.printed,
+                "score": score.score,
+            }
+            | {"samples": score.samples, **_bounds(score.interval)}
+            for score in table.scores
         ]
         values = {model: {"mean": mean[0], **_bounds(mean[1])} for model, mean in means.items() if mean}
         print_json({"benchmark": table.benchmark, "scores": rows, "means": values, "notes": table.notes()})
         return
-    cells = {(one.task, one.model): one for one in table.scores}
+    cells = {(score.task, score.model): score for score in table.scores}
     lines = []
     for task in table.tasks:
-        found = [cells.get((task, model)) for model in table.models]
-        n = next((str(one.samples) for one in found if one and one.samples), "-")
-        lines.append((task, n, *(_printed(one) for one in found)))
+        scores = [cells.get((task, model)) for model in table.models]
+        n = next((str(score.samples) for score in scores if score and score.samples), "-")
+        lines.append((task, n, *(_printed(score) for score in scores)))
     if any(means.values()):
         shown = (f"{m[0]:.2f} ({100 * m[1].low:.1f}-{100 * m[1].high:.1f})" if m else "-" for m in means.values())
         lines.append((f"mean of {len(table.tasks)} tasks", "", *shown))
@@ -326,12 +332,12 @@ def _show_printed(table: PrintedTable, *, json: bool) -> None:
         warn(note)
 
 
-def _printed(one: PrintedScore | None) -> str:
-    if one is None:
+def _printed(score: PrintedScore | None) -> str:
+    if score is None:
         return "-"
-    if one.interval is None or one.score is None:
-        return one.printed
-    return f"{one.score:g} ({100 * one.interval.low:.1f}-{100 * one.interval.high:.1f})"
+    if score.interval is None or score.score is None:
+        return score.printed
+    return f"{score.score:g} ({100 * score.interval.low:.1f}-{100 * score.interval.high:.1f})"
 
 
 def _bounds(interval: Interval | None) -> dict[str, float | None]:

@@ -46,12 +46,12 @@ class GradedTask:
 def grade(files: Iterable[RulerFile]) -> list[GradedTask]:
     """One result per task and length; several files of one are its chunks."""
     ordered = sorted(files, key=lambda f: (f.task, f.length or 0))
-    found = []
+    graded = []
     for (task, length), chunks in groupby(ordered, key=lambda f: (f.task, f.length)):
         predictions = [p for chunk in chunks for p in read_predictions(chunk.path)]
         if predictions:
-            found.append(_graded(task, length, predictions))
-    return found
+            graded.append(_graded(task, length, predictions))
+    return graded
 
 
 def grade_logs(logs: Iterable[HarnessLog]) -> list[GradedTask]:

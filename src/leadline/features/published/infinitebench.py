@@ -228,11 +228,11 @@ class MathCalc(Synthetic):
 
 def running_sums(text: str) -> tuple[str, ...]:
     """Every result of `0 + 12 - 7 ...` from left to right."""
-    found, total = [], 0
+    sums, total = [], 0
     for sign, number in re.findall(r"([+-]) (\d+)", text):
         total += int(number) if sign == "+" else -int(number)
-        found.append(str(total))
-    return tuple(found)
+        sums.append(str(total))
+    return tuple(sums)
 
 
 RUN = question_parts(

@@ -38,8 +38,8 @@ def _flat(label: GoldLabel) -> list[str]:
 
 def first_integer(prediction: str, label: GoldLabel) -> float:
     """passkey, number_string: the first run of digits is the label."""
-    found = re.search(r"[0-9]+", prediction)
-    return float(found is not None and found.group() == str(_first(label)))
+    number = re.search(r"[0-9]+", prediction)
+    return float(number is not None and number.group() == str(_first(label)))
 
 
 def word_among(prediction: str, label: GoldLabel) -> float:
@@ -60,12 +60,12 @@ def last_integer(prediction: str, label: GoldLabel) -> float:
 
 def first_number(prediction: str, label: GoldLabel) -> float:
     """math_find: the first number is the label; a minus sign is not read."""
-    found = _NUMBER.search(prediction)
-    wanted = _first(label)
-    if found is None:
+    number = _NUMBER.search(prediction)
+    label_value = _first(label)
+    if number is None:
         return 0.0
-    given = whole_number(found.group()) if isinstance(wanted, int) else float(found.group())
-    return float(given == wanted)
+    value = whole_number(number.group()) if isinstance(label_value, int) else float(number.group())
+    return float(value == label_value)
 
 
 def leading_run(prediction: str, label: GoldLabel) -> float:

@@ -169,14 +169,14 @@ class LongBench(PublishedTask):
 def _open_mini(place: Path, dataset: str) -> BenchmarkFile:
     file = open_longbench(place, dataset)
     chosen = set(mini_samples()[dataset])
-    found = tuple(sample for sample in file.samples if sample_digest(sample) in chosen)
-    if len(found) != len(chosen):
+    samples = tuple(sample for sample in file.samples if sample_digest(sample) in chosen)
+    if len(samples) != len(chosen):
         raise SourceError(
-            f"{len(found)} of the {len(chosen)} samples of MiniLongBench are in this file",
+            f"{len(samples)} of the {len(chosen)} samples of MiniLongBench are in this file",
             where=f"{place}, {file.name}",
             fix="give LongBench's own file in whole; docs/longbench.md names the revision that is read",
         )
-    return BenchmarkFile(f"{file.name}, MiniLongBench", file.raw, found)
+    return BenchmarkFile(f"{file.name}, MiniLongBench", file.raw, samples)
 
 
 @cache

@@ -62,11 +62,11 @@ def classification(prediction: str, reference: str, classes: Sequence[str]) -> f
     Names that are part of the right one are taken out first, with the official loop, which removes from the list it
     walks over and so may skip a name.
     """
-    found = [name for name in classes if name in prediction]
-    for name in found:
+    named = [name for name in classes if name in prediction]
+    for name in named:
         if name in reference and name != reference:
-            found.remove(name)
-    return 1.0 / len(found) if reference in found else 0.0
+            named.remove(name)
+    return 1.0 / len(named) if reference in named else 0.0
 
 
 def count(prediction: str, wanted: str) -> float:

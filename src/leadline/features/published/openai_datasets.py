@@ -48,10 +48,10 @@ def _read(
     """`read` makes a sample of a row and its name; those `wanted` are kept."""
     files, kind = data_files(place), RowKind("a row of this data set", f"see docs/{name}.md")
     every = (read(row, f"{file.stem}/{n}") for file in files for n, row in enumerate(read_rows(file, kind)))
-    found = tuple(filter(wanted, every))
-    if not found:
+    samples = tuple(filter(wanted, every))
+    if not samples:
         raise SourceError(f"there is no sample {what}", where=str(place))
-    return RowFile(f"{name} ({place.name})", digest_of(files), found)
+    return RowFile(f"{name} ({place.name})", digest_of(files), samples)
 
 
 # --- GraphWalks -----------------------------------------------------------------------------------
@@ -77,8 +77,8 @@ class WalkSample:
 
 
 def _walk_sample(row: DataRow, name: str) -> WalkSample:
-    given: Any = row.value.get("answer_nodes", row.value.get("answer"))
-    nodes: Any = parse_json(given, row.where) if isinstance(given, str) else given
+    answer: Any = row.value.get("answer_nodes", row.value.get("answer"))
+    nodes: Any = parse_json(answer, row.where) if isinstance(answer, str) else answer
     if not isinstance(nodes, list) or not all(isinstance(node, str) for node in nodes):
         raise row.error("answer_nodes is not a list of nodes")
     return WalkSample(name, row.text("prompt"), tuple(nodes), row.text("problem_type"))
@@ -178,11 +178,11 @@ def _mrcr_sample(row: DataRow, name: str) -> MrcrSample:
 
 
 def _turn(message: Any, row: DataRow) -> Turn:
-    given, text = (message.get("role"), message.get("content")) if isinstance(message, dict) else (None, None)
-    roles: dict[str, TurnRole] = {role: role for role in get_args(TurnRole)}
-    if given not in roles or not isinstance(text, str):
-        raise row.error(f"a message has the role {given!r}; only texts of {', '.join(roles)} are known")
-    return Turn(roles[given], text)
+    role, text = (message.get("role"), message.get("content")) if isinstance(message, dict) else (None, None)
+    roles: dict[str, TurnRole] = {known: known for known in get_args(TurnRole)}
+    if role not in roles or not isinstance(text, str):
+        raise row.error(f"a message has the role {role!r}; only texts of {', '.join(roles)} are known")
+    return Turn(roles[role], text)
 
 
 @cache

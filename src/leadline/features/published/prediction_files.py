@@ -61,14 +61,14 @@ class PredictionFiles:
 def read_prediction_files(benchmark: Benchmark, paths: Sequence[Path], *, data: Path | None = None) -> PredictionFiles:
     """All predictions, checked. `data` is the benchmark's own data, which the samples must then be of."""
     read, suffix = _READERS[benchmark]
-    known = _sizes(benchmark)
-    found = PredictionFiles([], [])
+    sizes = _sizes(benchmark)
+    predictions = PredictionFiles([], [])
     for path in paths:
         files = sorted(path.rglob(f"*{suffix}")) if path.is_dir() else [path]
         if path.is_dir() and benchmark in ("longbench", "longbench-e", "infinitebench"):
-            others = [file for file in files if task_of(file) not in known]
+            others = [file for file in files if task_of(file) not in sizes]
             files = [file for file in files if file not in others]
-            found.notes += [f"{file}: left out, its name is no task of {benchmark}" for file in others]
+            predictions.notes += [f"{file}: left out, its name is no task of {benchmark}" for file in others]
         if not files:
             raise SourceError(
                 f"no {suffix} files of {benchmark} in this folder",
@@ -76,19 +76,19 @@ def read_prediction_files(benchmark: Benchmark, paths: Sequence[Path], *, data: 
                 fix=f"give {benchmark}'s predictions",
             )
         for file in files:
-            found.answers.extend(read(file, found.notes))
-    if not found.answers:
+            predictions.answers.extend(read(file, predictions.notes))
+    if not predictions.answers:
         raise SourceError("the files hold no predictions", where=", ".join(map(str, paths)))
     by_task: dict[str, list[PublishedAnswer]] = {}
-    for answer in found.answers:
+    for answer in predictions.answers:
         by_task.setdefault(answer.task, []).append(answer)
     for task, answers in by_task.items():
-        found.notes += _check_samples(benchmark, task, answers, known.get(task))
+        predictions.notes += _check_samples(benchmark, task, answers, sizes.get(task))
         if data is not None:
             _check_against(benchmark, task, answers, data)
-    if len(by_task) > 1 and (missing := [task for task in known if task not in by_task]):
-        found.notes.append(f"no predictions for {', '.join(missing)}: a mean over tasks is without them")
-    return found
+    if len(by_task) > 1 and (missing := [task for task in sizes if task not in by_task]):
+        predictions.notes.append(f"no predictions for {', '.join(missing)}: a mean over tasks is without them")
+    return predictions
 
 
 def recognise(paths: Sequence[Path]) -> Benchmark | None:
@@ -198,9 +198,9 @@ def _longbench_v2(path: Path, notes: list[str]) -> Iterator[PublishedAnswer]:
     for row in _rows(path, notes):
         groups = {name: row.text(name) for name in ("difficulty", "length", "domain")}
         letter = row.value.get("pred")
-        said = row.value.get("response")
+        response = row.value.get("response")
         # Files that keep the response are parsed by the official rule; others have the letter alone.
-        prediction = said if isinstance(said, str) else f"The correct answer is ({letter})" if letter else ""
+        prediction = response if isinstance(response, str) else f"The correct answer is ({letter})" if letter else ""
         name = str(row.value.get("_id") or "")
         yield PublishedAnswer("longbench-v2", prediction, row.text("answer"), groups, id=name, where=row.where)
 
@@ -213,8 +213,8 @@ def _infinitebench(path: Path, notes: list[str]) -> Iterator[PublishedAnswer]:
             raise row.error("it has neither ground_truth nor label")
         if isinstance(label, list) and (not label or None in label):
             raise row.error("its ground truth is empty or null")
-        said = row.text("prediction" if "prediction" in row.value else "pred")
-        yield PublishedAnswer(task, said, label, id=str(row.value.get("id", "")), where=row.where)
+        prediction = row.text("prediction" if "prediction" in row.value else "pred")
+        yield PublishedAnswer(task, prediction, label, id=str(row.value.get("id", "")), where=row.where)
 
 
 _BABILONG_NAME = re.compile(r"^(qa\d+)_(\d+[kM])")

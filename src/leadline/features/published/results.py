@@ -73,14 +73,14 @@ def group_scores(records: Iterable[Record], without_text: Iterable[Record] = ())
     memory = {_sample(r): r.score for r in without_text if "sample_id" in r.question.labels}
     tasks = {(record.question.dataset, record.cell.task) for record in published}
     once = len({dataset for dataset, _ in tasks}) == len(tasks)  # a sweep of data sets needs no other name
-    found: dict[tuple[str, int, str], _Samples] = {}
+    samples: dict[tuple[str, int, str], _Samples] = {}
     for record in published:
         task = record.question.dataset if once else record.cell.task
         for group in (ALL, *(record.question.labels[name] for name in DIVISIONS if record.question.labels.get(name))):
-            found.setdefault((task, record.cell.length, group), _Samples()).add(record, memory.get(_sample(record)))
-    order = list(dict.fromkeys(task for task, _, _ in found))
-    places = sorted(found, key=lambda place: (order.index(place[0]), place[1], place[2] != ALL, place[2]))
-    return [_score(*place, found[place]) for place in places]
+            samples.setdefault((task, record.cell.length, group), _Samples()).add(record, memory.get(_sample(record)))
+    order = list(dict.fromkeys(task for task, _, _ in samples))
+    cells = sorted(samples, key=lambda cell: (order.index(cell[0]), cell[1], cell[2] != ALL, cell[2]))
+    return [_score(*cell, samples[cell]) for cell in cells]
 
 
 def _sample(record: Record) -> tuple[str, str, int]:
@@ -109,13 +109,15 @@ def _estimate(scored: Sequence[_ScoredText]) -> Estimate | None:
 def means_over_tasks(scores: Sequence[GroupScore]) -> dict[tuple[int, str], float]:
     """By limit and group, every data set counted once, as LongBench and InfiniteBench make their means. Only for groups
     that several data sets have."""
-    places = dict.fromkeys((one.length, one.group) for one in scores)
-    found = {}
-    for length, group in places:
-        values = [one.score.mean for one in scores if (one.length, one.group) == (length, group) and one.score]
+    groups = dict.fromkeys((score.length, score.group) for score in scores)
+    means = {}
+    for length, group in groups:
+        values = [
+            score.score.mean for score in scores if (score.length, score.group) == (length, group) and score.score
+        ]
         if len(values) > 1:
-            found[length, group] = fmean(values)
-    return found
+            means[length, group] = fmean(values)
+    return means
 
 
 # --- tables that others published -------------------------------------------------------------------
@@ -163,9 +165,9 @@ class PrintedTable:
 
     def mean(self, model: str) -> tuple[float, Interval] | None:
         """Over tasks, each counted once; None unless every task has a number and a number of samples."""
-        found = [one for one in self.scores if one.model == model]
-        shares = [(one.score / 100, one.samples) for one in found if one.score is not None and one.samples]
-        if self.benchmark == "LongBench v2" or len(found) < 2 or len(shares) < len(found):
+        scores = [score for score in self.scores if score.model == model]
+        shares = [(score.score / 100, score.samples) for score in scores if score.score is not None and score.samples]
+        if self.benchmark == "LongBench v2" or len(scores) < 2 or len(shares) < len(scores):
             return None
         mean = fmean(share for share, _ in shares)
         error = math.sqrt(math.fsum(share * (1 - share) / n for share, n in shares)) / len(shares)
@@ -174,29 +176,29 @@ class PrintedTable:
 
     def notes(self) -> list[str]:
         by_metric: dict[str, list[str]] = {}
-        for one in self.scores:
-            by_metric.setdefault(one.metric, [])
-            if one.task not in by_metric[one.metric]:
-                by_metric[one.metric].append(one.task)
-        found = []
+        for score in self.scores:
+            by_metric.setdefault(score.metric, [])
+            if score.task not in by_metric[score.metric]:
+                by_metric[score.metric].append(score.task)
+        notes = []
         if code := by_metric.get("code_similarity"):
-            found.append(
+            notes.append(
                 f"{', '.join(code)}: the table does not say whether code similarity is difflib's or "
                 "python-Levenshtein's, which is 1.4 to 3.2 points higher on the same answers"
             )
         if rouge := [task for name in ("rouge", "rouge_zh") for task in by_metric.get(name, ())]:
-            found.append(
+            notes.append(
                 f"{', '.join(rouge)}: ROUGE-L of LongBench's package is up to ten points above that of rouge_score; "
                 "a table that has the other does not compare with this one"
             )
         if by_metric.keys() - _YES_OR_NO:
-            found.append(
+            notes.append(
                 "where an answer gets partial credit (F1, ROUGE-L, similarity), the interval is the widest that a mean "
                 "of such scores can have; `leadline score` gives the true one from the predictions"
             )
         if self.left_out:
-            found.append(f"not a task of {self.benchmark}, left out: {', '.join(self.left_out)}")
-        return found
+            notes.append(f"not a task of {self.benchmark}, left out: {', '.join(self.left_out)}")
+        return notes
 
 
 def read_printed_table(path: Path, samples: int | None = None) -> PrintedTable | None:
@@ -249,32 +251,32 @@ def _from_json(path: Path, samples: int | None) -> PrintedTable:
     return _printed_table("LongBench", known, found)
 
 
-def _printed_table(benchmark: str, known: Mapping[str, _Task], found: Sequence[_Printed]) -> PrintedTable:
+def _printed_table(benchmark: str, known: Mapping[str, _Task], printed: Sequence[_Printed]) -> PrintedTable:
     scores, left_out = [], []
-    for one in found:
-        name = _plain(one.task.split(" ")[0]) if benchmark == "LongBench" else _plain(one.task)
+    for cell in printed:
+        name = _plain(cell.task.split(" ")[0]) if benchmark == "LongBench" else _plain(cell.task)
         if name not in known:
-            left_out.append(one.task)
+            left_out.append(cell.task)
             continue
-        if one.text.strip().lower() in EMPTY:
+        if cell.text.strip().lower() in EMPTY:
             continue
         title, metric, published = known[name]
-        score = None if one.text.strip().startswith("<") else score_of(one.text.strip(), one.where)
-        scores.append((one, title, metric, score, published if one.samples is None else one.samples))
+        score = None if cell.text.strip().startswith("<") else score_of(cell.text.strip(), cell.where)
+        scores.append((cell, title, metric, score, published if cell.samples is None else cell.samples))
     scale = 100 if all(score is None or score <= 1 for _, _, _, score, _ in scores) else 1
     return PrintedTable(
         benchmark,
         tuple(
             PrintedScore(
-                one.model,
-                f"{title} {one.task.split(' ', 1)[1]}" if benchmark == "LongBench" and " " in one.task else title,
+                cell.model,
+                f"{title} {cell.task.split(' ', 1)[1]}" if benchmark == "LongBench" and " " in cell.task else title,
                 metric,
-                one.text.strip(),
+                cell.text.strip(),
                 None if score is None else scale * score,
                 n or None,
                 wilson(scale * score / 100 * n, n) if score is not None and n else None,
             )
-            for one, title, metric, score, n in scores
+            for cell, title, metric, score, n in scores
         ),
         tuple(dict.fromkeys(left_out)),
     )

@@ -42,36 +42,36 @@ class DataRow:
         return SourceError(f"not {self.kind.what}: {problem}", where=self.where, fix=self.kind.fix)
 
     def text(self, name: str) -> str:
-        found = self.value.get(name)
-        if not isinstance(found, str):
-            problem = "no text" if found is not None else "null" if name in self.value else "missing"
+        text = self.value.get(name)
+        if not isinstance(text, str):
+            problem = "no text" if text is not None else "null" if name in self.value else "missing"
             raise self.error(f"{name} is {problem}")
-        return found
+        return text
 
     def texts(self, name: str) -> list[str]:
-        found = self.value.get(name)
-        if not isinstance(found, list) or not found or None in found:
+        items = self.value.get(name)
+        if not isinstance(items, list) or not items or None in items:
             raise self.error(f"{name} is not a list of texts")
-        return [str(item) for item in found]
+        return [str(item) for item in items]
 
 
 def data_files(place: Path) -> list[Path]:
     """The file itself, or all data files below a folder, by name."""
-    found = [place] if place.is_file() else sorted(p for p in place.rglob("*") if p.suffix in ENDINGS)
-    if not found:
+    files = [place] if place.is_file() else sorted(p for p in place.rglob("*") if p.suffix in ENDINGS)
+    if not files:
         raise SourceError(
             "there is no data file here", where=str(place), fix=f"give a file or folder of {', '.join(ENDINGS)} files"
         )
-    return found
+    return files
 
 
 def digest_of(files: list[Path]) -> str:
     """Of names and contents."""
-    found = []
+    digests = []
     for file in files:
         with file.open("rb") as opened:
-            found.append([file.name, hashlib.file_digest(opened, "sha256").hexdigest()])
-    return digest(found)
+            digests.append([file.name, hashlib.file_digest(opened, "sha256").hexdigest()])
+    return digest(digests)
 
 
 def read_rows(file: Path, kind: RowKind) -> Iterator[DataRow]:

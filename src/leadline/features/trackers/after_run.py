@@ -23,35 +23,35 @@ class Trackers(AfterRun):
         """Raises for unknown trackers, options and steps; what the user may still fix before the end is a note."""
         from leadline.features.trackers.entry import step_of  # imports altair
 
-        for place in spec.log.to:
-            registry.tracker(place)
+        for location in spec.log.to:
+            registry.tracker(location)
         step_of(spec.model, spec.log.step)
-        for place in spec.log.to:
+        for location in spec.log.to:
             try:
-                tracker, target = registry.tracker(place)
+                tracker, target = registry.tracker(location)
                 tracker.check(target)
             except LeadlineError as error:
-                listen(Note(_not_logged(place, error)))
+                listen(Note(_not_logged(location, error)))
 
     def run(self, folder: Path, spec: Spec, listen: Listener, stop: Stop) -> None:
         """Errors become notes, because the run itself is complete and `leadline log` can write it later."""
         from leadline.features.trackers.entry import tracker_entry, write_entry
 
         entry: TrackerEntry | None = None
-        for place in spec.log.to:
+        for location in spec.log.to:
             try:
                 entry = entry or tracker_entry(load_run(folder), spec.log.step, spec.log.run_name)
-                where = write_entry(place, entry)
+                where = write_entry(location, entry)
             except Exception as error:  # of a tracker's own package
-                listen(Note(_not_logged(place, error)))
+                listen(Note(_not_logged(location, error)))
             else:
                 listen(Note(f"logged step {entry.step} of {entry.name} to {where}"))
 
 
-def _not_logged(place: str, error: Exception) -> str:
+def _not_logged(location: str, error: Exception) -> str:
     what = getattr(error, "what", f"{type(error).__name__}: {error}")
     fix = getattr(error, "fix", "")
-    return f"not logged to {place}: {sanitise(what)}" + (f"; fix: {sanitise(fix)}" if fix else "")
+    return f"not logged to {location}: {sanitise(what)}" + (f"; fix: {sanitise(fix)}" if fix else "")
 
 
 TRACKERS = Trackers()

@@ -54,12 +54,12 @@ def _parse_trackers(trackers: Sequence[str], step: str) -> None:
 
 
 def _refuse_equal_steps(runs: Sequence[Path], entries: Sequence[TrackerEntry], step: str) -> None:
-    seen: dict[tuple[str, int], Path] = {}
+    folders: dict[tuple[str, int], Path] = {}
     for folder, entry in zip(runs, entries, strict=True):
-        other = seen.setdefault((entry.name, entry.step), folder)
-        if other != folder:
+        first = folders.setdefault((entry.name, entry.step), folder)
+        if first != folder:
             raise UsageError(
-                f"{other} and {folder} would both be step {entry.step} of {entry.name!r}",
+                f"{first} and {folder} would both be step {entry.step} of {entry.name!r}",
                 where="--step",
                 fix=("log them one by one with --step N" if step == "auto" else "use --step auto, log them one by one")
                 + ", or give each a --run-name",

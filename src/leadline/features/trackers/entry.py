@@ -40,13 +40,13 @@ BOUNDS = {"below": -1.0, "crossing": 0.0, "at least": 1.0}
 
 def tracker_entry(run: Run, step: int | str, name: str = "", *, page: bool = False) -> TrackerEntry:
     """Everything that a tracker stores of a run, which can be written to any number of trackers. See `log_run`."""
-    number, found = step_of(run.model, step), verdict(run)
+    number, result = step_of(run.model, step), verdict(run)
     return TrackerEntry(
         name=name or _series_of(run, number),
         step=number,
         at=run.totals.ended,
-        numbers=_distinct(numbers_of(run, found)),
-        figures=dict(_figures(run, found)),
+        numbers=_distinct(numbers_of(run, result)),
+        figures=dict(_figures(run, result)),
         facts={
             "model": sanitise(run.model, 400),
             **({"name": sanitise(run.manifest.name, 200)} if run.manifest.name else {}),
@@ -55,14 +55,14 @@ def tracker_entry(run: Run, step: int | str, name: str = "", *, page: bool = Fal
             "reading": run.reading,
             "version": run.manifest.sessions[-1].leadline if run.manifest.sessions else "",
         },
-        verdict=found.headline,
+        verdict=result.headline,
         page=write_page([run], run.folder / "report.html") if page else None,
     )
 
 
-def numbers_of(run: Run, found: Verdict) -> NamedNumbers:
+def numbers_of(run: Run, result: Verdict) -> NamedNumbers:
     table, whole = run.table, run.table.whole
-    yield from _effective("leadline/effective_length", found.effective)
+    yield from _effective("leadline/effective_length", result.effective)
     yield from _tally("leadline/accuracy", whole, ends=True)
     yield "leadline/answered", float(whole.done)
     yield "leadline/failed", float(whole.failed + run.no_context.whole.failed + run.logprobs.failed)
@@ -73,7 +73,7 @@ def numbers_of(run: Run, found: Verdict) -> NamedNumbers:
         yield from _tally(f"leadline_length/{format_length(length)}", tally)
     for task, tally in table.by_task.items():
         yield from _tally(f"leadline_task/{task}", tally)
-        yield from _effective(f"leadline_task_effective_length/{task}", found.by_task.get(task))
+        yield from _effective(f"leadline_task_effective_length/{task}", result.by_task.get(task))
     for (task, length), tally in table.by_task_and_length.items():
         yield from _tally(f"leadline_task_length/{task}/{format_length(length)}", tally)
     for (task, length), tally in run.no_context.by_task_and_length.items():
@@ -81,10 +81,10 @@ def numbers_of(run: Run, found: Verdict) -> NamedNumbers:
     for metric, lengths in run.logprobs.estimates.items():
         for length, estimate in lengths.items():
             yield f"leadline_measure/{metric.task}/{metric.name}/{format_length(length)}", estimate.mean
-    asked = whole.done + whole.failed
-    for outcome in FAILURE_CLASSES if asked else ():
+    samples = whole.done + whole.failed
+    for outcome in FAILURE_CLASSES if samples else ():
         if outcome != "measured":
-            yield f"leadline_outcome/{outcome}", whole.classes.get(outcome, 0) / asked
+            yield f"leadline_outcome/{outcome}", whole.classes.get(outcome, 0) / samples
 
 
 def _tally(name: str, tally: Tally, *, ends: bool = False) -> NamedNumbers:
@@ -96,42 +96,42 @@ def _tally(name: str, tally: Tally, *, ends: bool = False) -> NamedNumbers:
         yield f"{name}_high", tally.interval.high
 
 
-def _effective(name: str, found: EffectiveLength | None) -> NamedNumbers:
+def _effective(name: str, effective: EffectiveLength | None) -> NamedNumbers:
     """The length and its interval. An open end lies outside the measured lengths and has no number."""
-    if found is None:
+    if effective is None:
         return
-    yield name, round(found.length)
-    yield f"{name}_bound", BOUNDS[found.bound]
-    if found.interpolated is not None:
-        yield f"{name}_interpolated", round(found.interpolated)
-    if not found.low_open:
-        yield f"{name}_low", round(found.low)
-    if not found.high_open:
-        yield f"{name}_high", round(found.high)
+    yield name, round(effective.length)
+    yield f"{name}_bound", BOUNDS[effective.bound]
+    if effective.interpolated is not None:
+        yield f"{name}_interpolated", round(effective.interpolated)
+    if not effective.low_open:
+        yield f"{name}_low", round(effective.low)
+    if not effective.high_open:
+        yield f"{name}_high", round(effective.high)
 
 
-def _figures(run: Run, found: Verdict) -> Iterator[tuple[str, bytes]]:
+def _figures(run: Run, result: Verdict) -> Iterator[tuple[str, bytes]]:
     if run.table.tasks:
         yield "heatmap", render(heatmap(run), "png")
     if len(run.table.tasks) > 1:
-        yield "tasks", render(task_grid(run, found), "png")
+        yield "tasks", render(task_grid(run, result), "png")
     for section in sections_of(run).values():
         yield from ((figure.name, render(figure.draw(False), "png")) for figure in section.figures)
 
 
 def _distinct(numbers: NamedNumbers) -> dict[str, float]:
     """Names that every tracker accepts, with a number where two names would become the same."""
-    made: dict[str, float] = {}
+    values: dict[str, float] = {}
     for name, value in numbers:
         if not math.isfinite(value):
             continue
         plain = name = "/".join(re.sub(r"[^\w. :-]+", "_", part, flags=re.ASCII).strip("_") for part in name.split("/"))
         count = 1
-        while name in made:
+        while name in values:
             count += 1
             name = f"{plain}-{count}"
-        made[name] = float(value)
-    return made
+        values[name] = float(value)
+    return values
 
 
 # --- writing ------------------------------------------------------------------------------------
@@ -159,9 +159,9 @@ def log_run(folder: Path | str, to: str, *, step: int | str = 0, name: str = "",
 
 def write_entry(to: str, entry: TrackerEntry) -> str:
     """Writes one entry and returns where it is. Any exception of the tracker's own package becomes a TrackerError."""
-    tracker, place = registry.tracker(to)
+    tracker, destination = registry.tracker(to)
     try:
-        return tracker.write(place, entry)
+        return tracker.write(destination, entry)
     except LeadlineError:
         raise
     except Exception as error:
@@ -179,20 +179,20 @@ def step_of(model: str, step: int | str) -> int:
         if not text.isdecimal():
             raise UsageError(f"{text!r} is not a step", where="--step", fix="give an integer, or auto")
         return int(text)
-    found = _find_step(model.partition("?")[0])
-    if found is None:
+    last_step = _find_step(model.partition("?")[0])
+    if last_step is None:
         raise UsageError(
             f"the name {model!r} contains no step",
             where="--step auto",
             fix="give the step, as in --step 12000; auto reads names like checkpoint-12000, step_400 or out/3000",
         )
-    return found[0]
+    return last_step[0]
 
 
 def _find_step(name: str) -> tuple[int, int, int] | None:
     """The last step in a name, and where its digits start and stop."""
-    found = [(int(m[m.lastindex]), *m.span(m.lastindex)) for m in _STEP.finditer(name) if m.lastindex]
-    return found[-1] if found else None
+    steps = [(int(m[m.lastindex]), *m.span(m.lastindex)) for m in _STEP.finditer(name) if m.lastindex]
+    return steps[-1] if steps else None
 
 
 def _series_of(run: Run, step: int) -> str:
@@ -204,7 +204,7 @@ def _series_of(run: Run, step: int) -> str:
 def series_name(model: str, step: int) -> str:
     """The model's name without its step: `hf:out/checkpoint` for hf:out/checkpoint-12000 at step 12000."""
     head, mark, options = model.partition("?")
-    found = _find_step(head)
-    if found is not None and found[0] == step:
-        head = _TRAILING_SEPARATORS.sub("", head[: found[1]]) + head[found[2] :]
+    last_step = _find_step(head)
+    if last_step is not None and last_step[0] == step:
+        head = _TRAILING_SEPARATORS.sub("", head[: last_step[1]]) + head[last_step[2] :]
     return head + mark + options

@@ -64,14 +64,14 @@ class MLflow(Tracker):
     def _run(self, client: MlflowClient, entry: TrackerEntry) -> str:
         """The run with the earlier steps of this series, or a new one."""
         name = self.experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or "leadline"
-        known = client.get_experiment_by_name(name)
-        experiment = known.experiment_id if known else client.create_experiment(name)
+        existing = client.get_experiment_by_name(name)
+        experiment = existing.experiment_id if existing else client.create_experiment(name)
         series = digest_text(entry.name)
-        found = client.search_runs([experiment], f"tags.`leadline.line` = '{series}'", max_results=1)
-        if found:
-            return str(found[0].info.run_id)
-        made = client.create_run(experiment, run_name=entry.name, tags={"leadline.line": series})
-        return str(made.info.run_id)
+        runs = client.search_runs([experiment], f"tags.`leadline.line` = '{series}'", max_results=1)
+        if runs:
+            return str(runs[0].info.run_id)
+        created = client.create_run(experiment, run_name=entry.name, tags={"leadline.line": series})
+        return str(created.info.run_id)
 
 
 def _log(client: MlflowClient, run_id: str, entry: TrackerEntry, *, own_run: bool) -> None:
@@ -84,13 +84,13 @@ def _log(client: MlflowClient, run_id: str, entry: TrackerEntry, *, own_run: boo
     metrics = [Metric(name, value, at, entry.step) for name, value in entry.numbers.items()]
     for start in range(0, len(metrics), BATCH_SIZE):
         client.log_batch(run_id, metrics=metrics[start : start + BATCH_SIZE])
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
         for name, png in entry.figures.items():
             (folder / f"{name}.png").write_bytes(png)
         if entry.page is not None:
             shutil.copy(entry.page, folder / "report.html")
-        client.log_artifacts(run_id, made, f"leadline/step-{entry.step}")
+        client.log_artifacts(run_id, temporary, f"leadline/step-{entry.step}")
     facts = {**{f"leadline.{name}": text for name, text in entry.facts.items()}, "leadline.verdict": entry.verdict}
     tags = [RunTag(name, text[:4000]) for name, text in facts.items() if text]
     # Last, so that an incomplete entry is not marked as logged.
@@ -99,14 +99,14 @@ def _log(client: MlflowClient, run_id: str, entry: TrackerEntry, *, own_run: boo
         client.set_terminated(run_id)
 
 
-def _is_folder(place: str) -> bool:
-    return place.startswith("file:") or ("://" not in place and place not in ("", "databricks", "uc"))
+def _is_folder(destination: str) -> bool:
+    return destination.startswith("file:") or ("://" not in destination and destination not in ("", "databricks", "uc"))
 
 
-def _fix(place: str, message: str) -> str:
-    if "unsupported URI" in message and "sqlite" in place:
+def _fix(destination: str, message: str) -> str:
+    if "unsupported URI" in message and "sqlite" in destination:
         return 'a database needs more than the client: pip install mlflow, or "sqlalchemy" and "alembic"'
     again = "run `leadline log RUN --to ...` again: the run itself is complete"
-    if place.startswith("http"):
+    if destination.startswith("http"):
         return f"check that the tracking server is reachable, then {again}"
     return f"check the path, then {again}"

@@ -64,5 +64,5 @@ def _write(folder: Path, entry: TrackerEntry) -> None:
 
 def _folder_name(name: str) -> str:
     """The name as one folder on every system."""
-    kept = "".join(c if c.isalnum() or c in "-_.=" else "-" for c in name).strip("-.")
-    return kept or "leadline"
+    plain = "".join(c if c.isalnum() or c in "-_.=" else "-" for c in name).strip("-.")
+    return plain or "leadline"

@@ -86,10 +86,10 @@ def _log(run: Run, entry: TrackerEntry) -> None:
         return
     run.define_metric(STEP, hidden=True)
     run.define_metric("leadline*", step_metric=STEP)
-    with tempfile.TemporaryDirectory() as made:
+    with tempfile.TemporaryDirectory() as temporary:
         pictures = {}
         for name, png in entry.figures.items():
-            path = Path(made) / f"{name}.png"
+            path = Path(temporary) / f"{name}.png"
             path.write_bytes(png)
             pictures[f"leadline/{name}"] = wandb.Image(str(path), caption=entry.verdict)
         run.log({STEP: entry.step, **entry.numbers, **pictures})

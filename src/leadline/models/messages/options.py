@@ -24,8 +24,8 @@ LEVELS_BEYOND = ("max",)
 
 
 def _thinking(text: str) -> str:
-    wanted = text.strip().lower()
-    return wanted if wanted in LEVELS_BEYOND else checked_thinking(text)
+    setting = text.strip().lower()
+    return setting if setting in LEVELS_BEYOND else checked_thinking(text)
 
 
 def _json_object(value: Any) -> Any:
@@ -98,7 +98,7 @@ class HostedProvider(ModelProvider):
         variable = self.api_key_env or first_set(self.key_names)
         key = read_key(variable, f"{self.base_url} {json.dumps(self.extra)} {self.system}")
         if not key and self.base_url.rstrip("/") == self.official:
-            names = " or ".join(f"${known}" for known in ((self.api_key_env,) if self.api_key_env else self.key_names))
+            names = " or ".join(map("${}".format, [self.api_key_env] if self.api_key_env else self.key_names))
             raise UsageError(f"there is no key: {names} is not set", where="model", fix=f"put the key into ${variable}")
         headers = {**self.headers, **({self.key_header: key} if key else {})}
         client = HttpClient(self.base_url, headers=headers, timeout=self.timeout)

@@ -276,11 +276,11 @@ def _entry(
 
 def _require_name(name: str, client: HttpClient, entries: list[dict[str, Any]] | None = None) -> str:
     if not name:
-        known = ", ".join(str(e.get("id")) for e in (entries or [])[:10])
+        served = ", ".join(str(e.get("id")) for e in (entries or [])[:10])
         raise ServerError(
             "no model is named",
             where=client.base_url,
-            fix=f"write openai:NAME?base_url=...{'; served: ' + known if known else ''}",
+            fix=f"write openai:NAME?base_url=...{'; served: ' + served if served else ''}",
         )
     return name
 
@@ -374,8 +374,8 @@ def ask_prefix_cache(client: HttpClient, server: ServerInfo) -> PrefixCache:
 def parse_vllm_metrics(text: str) -> PrefixCache:
     """Several engines (data parallel) have a cache each, and any of them may get a document: the smallest counts."""
     caches = []
-    for line in _CONFIG.findall(text):
-        labels = dict(_LABEL.findall(line))
+    for config in _CONFIG.findall(text):
+        labels = dict(_LABEL.findall(config))
         block = _count(labels.get("block_size", ""))
         stated = _count(labels.get("kv_cache_size_tokens", ""))
         tokens = stated or _count(labels.get("num_gpu_blocks", "")) * block

@@ -53,8 +53,8 @@ def next_tokens(
     """As `NextTokenModel.next_tokens`: one request for each cut, the shortest first."""
     next_at_cuts = []
     for cut in cuts:
-        wanted = {"max_tokens": 1, "temperature": 0.0, "logprobs": min(count, MOST_LOGPROBS), **fields}
-        reply = _answered(partial(ask, ids[:cut].tolist(), wanted))
+        body = {"max_tokens": 1, "temperature": 0.0, "logprobs": min(count, MOST_LOGPROBS), **fields}
+        reply = _answered(partial(ask, ids[:cut].tolist(), body))
         if isinstance(reply.outcome, Failure):
             return reply.outcome
         top = first_token(reply.page.get("choices", [{}])[0])
@@ -70,8 +70,8 @@ def time_answer(ask: Ask, ids: Ids, tokens: int, fresh: Mapping[str, Any]) -> An
     there is one; more tokens. The rate comes from the difference of the last two."""
     replies: list[tuple[float, int]] = []
     for limit, fields in ((1, fresh), (1, {}), (tokens, {})):
-        wanted = {"max_tokens": limit, "temperature": 0.0, "ignore_eos": True, **fields}
-        reply = _answered(partial(ask, ids.tolist(), wanted))
+        body = {"max_tokens": limit, "temperature": 0.0, "ignore_eos": True, **fields}
+        reply = _answered(partial(ask, ids.tolist(), body))
         if isinstance(reply.outcome, Failure):
             return reply.outcome
         replies.append((reply.seconds, reply.outcome.completion_tokens or 0))

@@ -233,14 +233,14 @@ class OpenAI(ModelProvider):
         base_url = self._given_url()
         try:
             url = urlsplit(base_url)
-            known = url.scheme in ("http", "https") and bool(url.hostname) and (url.port is None or url.port > 0)
+            is_address = url.scheme in ("http", "https") and bool(url.hostname) and (url.port is None or url.port > 0)
             (url.hostname or "").encode("idna")
         except ValueError:  # http://[::1, a port of letters, a name that is none
             raise _not_a_url(base_url) from None
         if url.username or url.password:
             # The URL is part of the model's name, and that is written into every record.
             raise UsageError("base_url holds a name or password", where="base_url", fix="keep keys in the environment")
-        if not known:
+        if not is_address:
             raise _not_a_url(base_url)
         return base_url
 
@@ -508,8 +508,8 @@ class OpenAIModel:
         if not self._chat:
             frame, notes = finder.completion()
         else:
-            wanted = options.prefill == "yes" or (options.prefill == "auto" and self.server.kind != "plain")
-            frame, notes = finder.chat(prefill=wanted and (options.prefill == "yes" or not thinking))
+            prefill = options.prefill == "yes" or (options.prefill == "auto" and self.server.kind != "plain")
+            frame, notes = finder.chat(prefill=prefill and (options.prefill == "yes" or not thinking))
             if frame.prefill and options.prefill == "auto" and not can_prefill(frame, thinking):
                 frame, notes = finder.chat(prefill=False)
             if not frame.prefill:

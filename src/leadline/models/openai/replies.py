@@ -198,10 +198,10 @@ def error_in(body: Json) -> Any:
 
 def format_error(error: Any) -> str:
     """The message of an error, in one line."""
-    said = error
+    message = error
     if isinstance(error, Mapping):
-        said = error.get("message") or error.get("detail") or error.get("error") or dict(error)
-    text = said if isinstance(said, str) else json.dumps(said)
+        message = error.get("message") or error.get("detail") or error.get("error") or dict(error)
+    text = message if isinstance(message, str) else json.dumps(message)
     return text if len(text) <= MESSAGE_CHARACTERS else f"{text[: MESSAGE_CHARACTERS - 4]} ..."
 
 
@@ -362,12 +362,12 @@ def token_counts(body: Mapping[str, Any]) -> dict[str, int]:
         prompt = fresh + ((cached or 0) + (written or 0) if "cache_read_input_tokens" in usage else 0)
     if cached is None and prompt is not None:
         # llama.cpp's own API; some versions count the answer too, which is no receipt.
-        kept = _first(body, "tokens_cached")
-        cached = kept if kept is not None and kept <= prompt else None
+        reused = _first(body, "tokens_cached")
+        cached = reused if reused is not None and reused <= prompt else None
     thinking = _thinking(usage)
     completion = _first(usage, "completion_tokens", "output_tokens")
-    if completion is None and (said := _first(usage, "candidatesTokenCount", "candidates_token_count")) is not None:
-        completion = said + (thinking or 0)  # Gemini counts them apart
+    if completion is None and (text := _first(usage, "candidatesTokenCount", "candidates_token_count")) is not None:
+        completion = text + (thinking or 0)  # Gemini counts them apart
     counts = {
         "prompt_tokens": prompt if prompt or cached or written else None,  # no prompt has 0 tokens: it was not counted
         "completion_tokens": completion,

@@ -47,9 +47,9 @@ Decoding = dict[str, float | int | str | bool | None]
 
 def checked_thinking(text: str) -> str:
     """`on`, `off`, a level or a number of tokens."""
-    wanted = text.strip().lower()
-    if wanted in ("on", "off", *LEVELS) or (wanted.isdecimal() and 1 <= int(wanted[:9]) <= MOST_BUDGET):
-        return wanted
+    setting = text.strip().lower()
+    if setting in ("on", "off", *LEVELS) or (setting.isdecimal() and 1 <= int(setting[:9]) <= MOST_BUDGET):
+        return setting
     raise UsageError(
         f"{text[:60]!r} is no way to think",
         where="thinking",

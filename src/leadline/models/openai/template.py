@@ -175,8 +175,8 @@ class FrameFinder:
                 fix=f"give tokenizer=FOLDER with this model's tokenizer.json, or {ANYWAY}",
             )
         else:
-            known = bool(frame.before or frame.after)
-            extra, notes = 0 if known else max(short, 0), (_OTHER_TOKENIZER.format(short, long),)
+            has_template = bool(frame.before or frame.after)
+            extra, notes = 0 if has_template else max(short, 0), (_OTHER_TOKENIZER.format(short, long),)
         fingerprint = digest([frame.fingerprint, frame.form, frame.prefill, extra])
         return replace(frame, extra_tokens=extra, fingerprint=fingerprint), notes
 
