@@ -47,7 +47,7 @@ def demo(
         bool, typer.Option("--simulated", help="Use a simulated model: seconds instead of minutes.")
     ] = False,
     full: Annotated[
-        bool, typer.Option("--full", help="Measure to 8k, the model's whole window, instead of 4k: three times the time.")
+        bool, typer.Option("--full", help="Measure to 8k, the model's whole window, instead of 4k: thrice the time.")
     ] = False,
 ) -> None:
     """Draw a needle heatmap of a small real model, in about three minutes on two idle CPU cores."""
