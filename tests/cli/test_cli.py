@@ -352,3 +352,13 @@ def test_files_are_written_although_the_reader_of_stdout_has_gone(say: Say, comm
     assert "error" not in done.stderr
     assert Path("run/heatmap.png").exists()
     assert Path("run/report.html").exists() == (command[0] == "report")
+
+
+def test_a_report_as_json_writes_the_samples_and_refuses_what_it_would_not_draw(say: Say) -> None:
+    assert say(*RUN, "--lengths", "1k", "--out", "run").code == 0
+    said = say("report", "run", "--json", "--data", "rows.csv")
+    assert json.loads(said.out)["planned"] == len(Path("rows.csv").read_text().splitlines()) - 1
+    refused = say("report", "run", "--json", "-o", "page.html")
+    assert refused.code == 64
+    assert "--json draws nothing" in refused.err
+    assert not Path("page.html").exists()

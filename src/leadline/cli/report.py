@@ -64,8 +64,15 @@ def report(
 
     Money is that of the prices a run was made with, or of --prices.
     """
+    drawn = {"--output": output, "--figures": figures}
+    if (json or latex) and (named := [option for option, path in drawn.items() if path is not None]):
+        printing = "--json" if json else "--latex"
+        raise UsageError(f"{printing} draws nothing", where=named[0], fix=f"leave out {printing}, or {named[0]}")
     wanted, file = Threshold(threshold_share(threshold)), price_file(prices, tier)
     loaded = [load_run(folder, failures, wanted, RunPrices(folder, file, tier or "")) for folder in runs]
+    if data is not None and len(loaded) > 1:
+        raise UsageError("--data takes one run", where="report", fix="export the runs one by one")
+    exported = [write_rows(loaded[0].records, data)] if data is not None else []  # first: a wrong file name is an error
     if json:
         runs_values = [run_values(run) for run in loaded]
         print_json(runs_values[0] if len(runs_values) == 1 else runs_values)
@@ -74,11 +81,11 @@ def report(
         echo(suite_latex(loaded, titles(loaded)))
         return
     with drawn_in(palette):
-        _show_and_write(loaded, output, figures, data, markdown=markdown)
+        _show_and_write(loaded, output, figures, exported, markdown=markdown)
 
 
 def _show_and_write(
-    loaded: Sequence[Run], output: Path | None, figures: Path | None, data: Path | None, *, markdown: bool
+    loaded: Sequence[Run], output: Path | None, figures: Path | None, exported: Sequence[Path], *, markdown: bool
 ) -> None:
     if not markdown:  # tables first: drawing may fail
         with continue_if_unread():
@@ -90,7 +97,7 @@ def _show_and_write(
         scored = [(f"{task} of {run.name}", metric) for run in loaded for task, metric in run.metrics.items()]
         for sentence in mixed_variants(scored):
             warn(sentence)
-    written = _write(loaded, output, figures, data)
+    written = [*_write(loaded, output, figures), *exported]
     if markdown:
         echo(in_markdown(loaded, written))
     else:
@@ -98,17 +105,14 @@ def _show_and_write(
             echo(path)
 
 
-def _write(runs: Sequence[Run], output: Path | None, figures: Path | None, data: Path | None) -> list[Path]:
+def _write(runs: Sequence[Run], output: Path | None, figures: Path | None) -> list[Path]:
     """Writes the heatmaps and the page, and what else was asked for."""
-    if data is not None and len(runs) > 1:
-        raise UsageError("--data takes one run", where="report", fix="export the runs one by one")
-    exported = [write_rows(runs[0].records, data)] if data is not None else []  # first: a wrong file name is an error
     written = [path for run in runs if run.table.tasks for path in _write_heatmap(run, required=output is None)]
     default = runs[0].folder / "report.html" if len(runs) == 1 else Path("report.html")
     written.append(write_page(runs, output or default))
     if figures is not None:
         written += export_figures(runs, figures)
-    return written + exported
+    return written
 
 
 def _write_heatmap(run: Run, *, required: bool) -> list[Path]:

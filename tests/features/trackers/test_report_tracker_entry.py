@@ -27,6 +27,7 @@ def test_numbers_say_reach_averages_and_failures(tmp_path: Path) -> None:
     low, high = numbers["leadline/effective_length_low"], numbers["leadline/effective_length_high"]
     assert low <= numbers["leadline/effective_length"] <= high
     assert numbers["leadline/effective_length_bound"] == 0
+    assert numbers["leadline/effective_length_decided"] == 1
     assert numbers["leadline/accuracy"] == run.table.whole.mean
     assert numbers["leadline_length/1k"] == run.table.by_length[1024].mean
     assert numbers["leadline_task/niah"] == run.table.by_task["niah"].mean

@@ -1,6 +1,7 @@
 """A run as an entry for an experiment tracker: numbers by name, the main figures, the step of its checkpoint.
 
 leadline/effective_length, _low, _high, _bound     tokens; bound is 1 for at least, 0 for a crossing, -1 for below
+leadline/effective_length_decided                  1 where the interval decides it, else 0: an estimate
 leadline/accuracy, _low, _high                     over all tasks and lengths
 leadline/answered, failed, missing, receipts_wrong, prompt_tokens
 leadline_length/4k                                 accuracy at a length, with equal weight for tasks
@@ -102,6 +103,7 @@ def _effective(name: str, effective: EffectiveLength | None) -> NamedNumbers:
         return
     yield name, round(effective.length)
     yield f"{name}_bound", BOUNDS[effective.bound]
+    yield f"{name}_decided", int(effective.decided)
     if effective.interpolated is not None:
         yield f"{name}_interpolated", round(effective.interpolated)
     if not effective.low_open:
