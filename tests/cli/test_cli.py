@@ -94,7 +94,7 @@ def test_a_reading_harder_than_the_published_protocol_says_so_in_terminal_and_pi
 
 def test_the_demo_reads_as_published_results_do_with_three_samples_a_cell() -> None:
     spec, full = make_spec(SPEC), make_spec(SPEC | {"lengths": FULL_LENGTHS})
-    assert (spec.reading, min(spec.lengths), max(spec.lengths)) == ("fresh", 512, 4096)
+    assert (spec.reading, min(spec.lengths), max(spec.lengths)) == ("fresh", 256, 4096)
     assert spec.samples >= 3
     assert (full.lengths[:-1], full.lengths[-1]) == (spec.lengths, 8192)
 
