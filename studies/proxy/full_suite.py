@@ -3,9 +3,8 @@
     python studies/proxy/full_suite.py studies/proxy/results
 
 The suite's score of a variant is the mean of its seven accuracies: two tasks of needles, and the five of another kind.
-What is measured cheaply is left out of the suite's needles. A document with several needles that is asked for each of
-them (`shared` reading) stands for the nested map, of which no variant has records; it is read once for each length,
-where a nested one is read once for all.
+What is measured cheaply is left out of the suite's needles. A nested map is one document with a needle for each of 6
+lengths to 32k and 11 depths, read once; its texts and needles are not those of the suite.
 """
 
 from __future__ import annotations
@@ -61,6 +60,19 @@ def by_questions(needles: Records, others: Records) -> Callable[[np.random.Gener
     return draw
 
 
+def by_map(maps: Records, task: str, count: int | None, suite: Scores) -> Callable[
+    [np.random.Generator], Measured
+]:  # fmt: skip
+    """The share of right answers on so many nested maps; on all of them where that is None."""
+    documents = sorted({q.document for q in maps.common if q.task == task})
+
+    def draw(random: np.random.Generator) -> Measured:
+        chosen = set(random.choice(documents, count or len(documents), replace=False))
+        return maps.accuracy([q for q in maps.common if q.task == task and q.document in chosen]), suite
+
+    return draw
+
+
 def row(name: str, tokens: int, draw: Callable[[np.random.Generator], Measured], draws: int) -> str:
     """The median over draws of documents with their middle 90 %, and the interval by families of the median draw."""
     random, found = np.random.default_rng(0), []
@@ -76,7 +88,7 @@ def row(name: str, tokens: int, draw: Callable[[np.random.Generator], Measured],
 
 def main() -> None:
     folder = Path(sys.argv[1])
-    needles, others = Records.read(folder / "records.jsonl.gz"), Records.read(folder / "targets.jsonl.gz")
+    needles, others, maps = (Records.read(folder / f"{name}.jsonl.gz") for name in ("records", "targets", "maps"))
     suite = suite_scores(needles, others, needles.common)
     lengths, pair = needles.lengths, [needles.lengths[0], needles.lengths[2]]
     keys = by_questions(needles, others)
@@ -98,6 +110,11 @@ def main() -> None:
             "`mean_nll`, one document of each length", PERPLEXITY.tokens(needles, dict.fromkeys(lengths, 1)), one, DRAWS
         )
     )
+    one_map = maps.tokens[maps.variants[0], "map-0"]
+    for task, name in (("map", "`niah`"), ("single_map", "`niah_single`")):
+        count = len({q.document for q in maps.common if q.task == task})
+        print(row(f"nested map to 32k of {name}, one document", one_map, by_map(maps, task, 1, suite), DRAWS))
+        print(row(f"{count} such maps", count * one_map, by_map(maps, task, None, suite), 1))
     print(row("accuracy on all needles (part of the suite)", needles.tokens_asked(needles.common),
               lambda random: (whole, suite), 1))  # fmt: skip
     print(f"the suite: {needles.tokens_asked(needles.common) + others.tokens_asked(others.common):,} tokens a variant")

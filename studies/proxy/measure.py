@@ -3,6 +3,7 @@
     python studies/proxy/measure.py OUT --seconds 400               proxies and needles, on a GPU
     python studies/proxy/measure.py OUT --seconds 400 --no-proxies --size targets --tasks kv,vt,fwe,qa,cwe
                                                                     targets of another kind
+    python studies/proxy/measure.py OUT --seconds 300 --no-proxies --size maps --tasks map      nested maps to 32k
     python studies/proxy/measure.py OUT --size tiny --rounds 0-0    to see whether it works
 
 Each variant is measured in a process of its own, all of them side by side; one that fails is named, the others go on.
@@ -35,6 +36,7 @@ EVALUATOR = "native"
 METRICS = ["retrieval_gain", "retrieval_nll", "mean_nll", "tail_loss", "tail_vs_head"]
 ANCHORS = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
 DEPTHS = [0.05, 0.35, 0.65, 0.95]
+MAP_LENGTHS = [1024, 2048, 4096, 8192, 16384, 32768]
 NEEDLE = {"name": "niah_single", "haystack": "prose", "answer_tokens": 12}
 TASKS: dict[str, tuple[dict[str, Any], str]] = {
     "single": ({**NEEDLE, "label": "single"}, "fresh"),
@@ -44,10 +46,13 @@ TASKS: dict[str, tuple[dict[str, Any], str]] = {
     "fwe": ({"name": "fwe", "placement": "anywhere"}, "fresh"),
     "qa": ({"name": "qa_fiction_1", "label": "qa", "namesakes": 0, "answer_tokens": 16}, "shared"),
     "cwe": ({"name": "cwe", "placement": "anywhere", "num_cw": 5, "answer_tokens": 50}, "fresh"),
+    "map": ({"name": "niah", "label": "map", "answer_tokens": 12}, "nested"),
+    "single_map": ({**NEEDLE, "label": "single_map"}, "nested"),
 }
-"""What is asked, and how it is read. In shared reading a document carries four needles and is asked for each of them: a
-needle among three others, as in RULER's multi-key task, for a quarter of the reading. The targets of another kind have
-options that this model can do something with: with RULER's it finds next to nothing even at 1k."""
+"""What is asked, and how it is read. A map is one document with a needle for each length and depth. In shared reading a
+document carries four needles and is asked for each of them: a needle among three others, as in RULER's multi-key task,
+for a quarter of the reading. The targets of another kind have options that this model can do something with: with
+RULER's it finds next to nothing even at 1k."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,7 @@ class Size:
 SIZES = {
     "full": Size({2048: 16, 4096: 16, 8192: 12, 16384: 8}, {2048: 6, 4096: 6, 8192: 4, 16384: 2}, 8192),
     "targets": Size({1024: 0, 2048: 0, 4096: 0, 8192: 0}, {1024: 6, 2048: 6, 4096: 4, 8192: 2}, 8192),
+    "maps": Size(dict.fromkeys(MAP_LENGTHS, 0), dict.fromkeys(MAP_LENGTHS, 1), 8192),
     "tiny": Size({512: 2, 1024: 2}, {512: 1, 1024: 1}, 1024),
 }
 
@@ -97,8 +103,12 @@ def proxy_runs(size: Size) -> Iterator[Run]:
 def accuracy_runs(size: Size, tasks: list[str], number: int) -> Iterator[Run]:
     """A round: every task at every length, with samples that no other round has."""
     for name in tasks:
+        task, reading = TASKS[name]
+        if reading == "nested":
+            grid = {"lengths": size.lengths[::-1], "depths": 11, "samples": 1, "reading": reading, "seed": number}
+            yield Run(f"{name}-{number}", size.lengths[0], {"tasks": [task], **grid})
+            continue
         for length in size.lengths:
-            task, reading = TASKS[name]
             samples = size.samples[length] * (len(DEPTHS) if task.get("placement") == "anywhere" else 1)
             grid = {"depths": DEPTHS, "samples": samples, "reading": reading, "seed": number}
             yield Run(f"accuracy-{length}-{name}-{number}", length, {"tasks": [task], **grid})
