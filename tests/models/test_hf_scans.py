@@ -16,7 +16,7 @@ pytest.importorskip("transformers")
 from transformers.models.granitemoehybrid import modeling_granitemoehybrid as granite  # noqa: E402
 
 from leadline.models.hf import engine as hf_engine  # noqa: E402
-from leadline.models.hf import scans  # noqa: E402
+from leadline.models.hf import scans, steps  # noqa: E402
 from leadline.models.hf import trial as hf_trial  # noqa: E402
 from leadline.models.hf.decode import generate_plain  # noqa: E402
 from leadline.models.hf.engine import Engine, EngineRequest  # noqa: E402
@@ -182,11 +182,42 @@ def test_scans_are_the_recurrence(tokens: int, held: int, monkeypatch: pytest.Mo
             assert (got - want).norm() <= 3e-6 * want.norm()
 
 
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("repeated", [True, False])
+def test_a_step_of_mamba_2_is_the_recurrence_and_changes_the_state_in_place(repeated: bool, kind: Any) -> None:
+    given = scans._mamba2_step_example(torch.device("cpu"))
+    given["state"] = given["state"].to(kind)
+    if not repeated:  # numbers of their own for every row of a state, without a stride of zero
+        given |= {name: given[name] * torch.linspace(0.5, 1.5, 8) for name in ("dt", "dt_bias")}
+        given["A"] = given["A"] * torch.linspace(0.5, 1.5, 16)
+    numbers = {name: value.double() for name, value in given.items() if name != "dt_softplus"}
+    step = torch.nn.functional.softplus(numbers["dt"] + numbers["dt_bias"])
+    keys, queries = (numbers[name].repeat_interleave(2, 1)[:, :, None] for name in "BC")
+    state = numbers["state"] * (step[..., None] * numbers["A"]).exp()
+    state = state + (step * numbers["hidden_states"])[..., None] * keys
+    want = (state * queries).sum(-1) + numbers["D"] * numbers["hidden_states"]
+    got = steps.mamba2_step(**given, z=torch.full((2, 4, 8), 2.0))
+    near = 3e-6 if kind is torch.float32 else 1e-2
+    assert (got - want * torch.nn.functional.silu(torch.tensor(2.0))).norm() <= 3e-6 * want.norm()
+    assert given["state"].dtype is kind
+    assert (given["state"] - state).norm() <= near * state.norm()
+
+
+@pytest.mark.parametrize("tokens", [1, 3])
+def test_steps_of_the_gated_delta_rule_are_the_recurrence(tokens: int) -> None:
+    given = scans._delta_example(torch.device("cpu"), tokens)
+    before = given["initial_state"].clone()
+    for got, want in zip(steps.delta_step(**given), recurrent_delta(given), strict=True):
+        assert got is not None
+        assert (got - want).norm() <= 3e-6 * want.norm()
+    assert torch.equal(given["initial_state"], before)
+
+
 @pytest.mark.parametrize("family", ["mamba2", "granite_hybrid", "falcon_h1", "qwen3_next"])
 def test_the_model_has_its_own_scan_again_after_a_pass(family: str) -> None:
     model = tiny(family)
     engine = Engine(model, [STOP])
-    assert engine.reader.replacements, "the scan of this family is replaced"
+    assert len(engine.reader.replacements) == 2, "the scan and the step of this family are replaced"
     before = [getattr(each.file, each.name) for each in engine.reader.replacements]
     found = answers(engine)
     assert [getattr(each.file, each.name) for each in engine.reader.replacements] == before
@@ -206,7 +237,8 @@ def test_an_installed_package_is_called_only_when_it_is_asked_for(
     installed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = tiny("qwen3_next")
-    file, name = scans.find_scans(model)[0].file, "torch_chunk_gated_delta_rule"
+    own = scans.find_scans(model)
+    file, name = own[0].file, "torch_chunk_gated_delta_rule"
     reference, calls = inspect.unwrap(getattr(file, name)), []
 
     @functools.wraps(reference)
@@ -217,7 +249,7 @@ def test_an_installed_package_is_called_only_when_it_is_asked_for(
     monkeypatch.setattr(file, name, package)
     monkeypatch.setattr(scans, "find_spec", lambda searched: object() if searched == "fla" else None)
     engine = Engine(model, [STOP], installed=installed)
-    assert [each.name for each in engine.reader.replacements] == ([] if installed else [name])
+    assert [each.name for each in engine.reader.replacements] == ([] if installed else [each.name for each in own])
     shared = answers(engine)
     assert bool(calls) == installed
     engine.close()

@@ -101,7 +101,7 @@ class Reader:
         self.scans: list[Any] = []  # its modules whose scan has chunks, and the size of these if it is not their own
         self.scan_chunk: int | None = None
         self.references: list[Replacement] = []  # transformers' own code in the place of installed kernel packages
-        self.replacements: list[Replacement] = []  # scans of ours in the place of the model's own
+        self.replacements: list[Replacement] = []  # scans and steps of ours in the place of the model's own
         self.records = {p.device.type for p in model.parameters()} == {"cuda"} and not spread  # steps as CUDA graphs
         self.stepped: set[tuple[int, ...]] = set()  # shapes of batches that have made a step without a graph
         self.tokens_read = 0
@@ -112,9 +112,13 @@ class Reader:
         return torch.device(self.model.get_input_embeddings().weight.device)
 
     @property
+    def has_own_scans(self) -> bool:
+        return any(each.is_scan for each in self.replacements)
+
+    @property
     def scanned_at_once(self) -> int:
         """Tokens of a row for which a scan computes, however few it has."""
-        if self.replacements:
+        if self.has_own_scans:
             return SMALLEST_CHUNK
         return self.scan_chunk or max([module.chunk_size for module in self.scans], default=128)
 

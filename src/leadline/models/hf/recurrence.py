@@ -1,7 +1,9 @@
-"""The chain of states through the chunks of the gated delta rule, in one Triton kernel.
+"""Triton kernels of recurrent layers; a program keeps a state, or some columns of it, in registers.
 
-Chunk after chunk, the state is multiplied by a matrix and another is added. As a loop of products that is a launch for
-every chunk, which takes longer than its arithmetic; here a program keeps some columns of one head's state in registers.
+chain_states    the states through the chunks of the gated delta rule: each is multiplied by a matrix, and another
+                is added. As a loop of products that is a launch for every chunk, which takes longer than its work
+mamba2_step     one token of Mamba 2: a state is read and written once
+delta_step      one token of the gated delta rule, likewise
 """
 
 # mypy: disable-error-code="untyped-decorator,no-untyped-def,no-untyped-call"
@@ -14,6 +16,8 @@ import triton.language as tl
 from torch import Tensor
 
 COLUMNS = 32
+MOST_NUMBERS = 1 << 15
+"""Of a state that a program can hold."""
 
 
 def fits(size: int, width: int) -> bool:
@@ -60,3 +64,69 @@ def chain_states(change: Tensor, added: Tensor, state: Tensor, *, exact: bool) -
         SIZE=size, COLUMNS=columns, EXACT=exact, num_warps=4,
     )  # fmt: skip
     return states
+
+
+def takes(state: Tensor) -> bool:
+    """Whether the steps below can be used: states [batch, heads, size, size] as a program can hold them."""
+    rows, columns = state.shape[2:]
+    return state.is_contiguous() and rows.bit_count() == columns.bit_count() == 1 and rows * columns <= MOST_NUMBERS
+
+
+@triton.jit
+def _mamba2_step(
+    state, added, decay, keys, queries, out, heads, heads_a_group, batch_of_keys, group_of_keys, batch_of_queries,
+    group_of_queries, WIDTH: tl.constexpr, SIZE: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    batch, group = row // heads, row % heads // heads_a_group
+    width, size = tl.arange(0, WIDTH), tl.arange(0, SIZE)
+    where = state + row * WIDTH * SIZE + width[:, None] * SIZE + size[None, :]
+    key = tl.load(keys + batch * batch_of_keys + group * group_of_keys + size).to(tl.float32)
+    query = tl.load(queries + batch * batch_of_queries + group * group_of_queries + size).to(tl.float32)
+    value = tl.load(added + row * WIDTH + width)
+    moved = tl.load(where).to(tl.float32) * tl.load(decay + row) + value[:, None] * key[None, :]
+    tl.store(where, moved.to(state.dtype.element_ty))
+    tl.store(out + row * WIDTH + width, tl.sum(moved * query[None, :], 1))
+
+
+def mamba2_step(state: Tensor, added: Tensor, decay: Tensor, keys: Tensor, queries: Tensor) -> Tensor:
+    """The state [batch, heads, width, size] is changed in place: it decays [batch, heads], and values [batch, heads,
+    width] are added at keys [batch, groups, size]. Returns what the queries read of it, as the values; float32."""
+    batch, heads, width, size = state.shape
+    added, decay, keys, queries = (each.contiguous() for each in (added, decay, keys, queries))
+    out = torch.empty(batch, heads, width, dtype=torch.float32, device=state.device)
+    _mamba2_step[(batch * heads,)](
+        state, added, decay, keys, queries, out, heads, heads // keys.shape[1], *keys.stride()[:2],
+        *queries.stride()[:2], WIDTH=width, SIZE=size, num_warps=4,
+    )  # fmt: skip
+    return out
+
+
+@triton.jit
+def _delta_step(
+    state, after, query, key, value, decay, rate, out, width, SIZE: tl.constexpr, COLUMNS: tl.constexpr
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    inner, column = tl.arange(0, SIZE), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    where = row * SIZE * width + inner[:, None] * width + column[None, :]
+    at_key = tl.load(key + row * SIZE + inner)[:, None]
+    moved = tl.load(state + where) * tl.load(decay + row)
+    correction = (tl.load(value + row * width + column) - tl.sum(moved * at_key, 0)) * tl.load(rate + row)
+    moved += at_key * correction[None, :]
+    tl.store(after + where, moved)
+    tl.store(out + row * width + column, tl.sum(moved * tl.load(query + row * SIZE + inner)[:, None], 0))
+
+
+def delta_step(
+    state: Tensor, query: Tensor, key: Tensor, value: Tensor, decay: Tensor, rate: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The state after one token [batch, heads, size, width], and what the query reads of it. Query and key [batch,
+    heads, size], value [batch, heads, width], decay and rate [batch, heads]; all float32."""
+    batch, heads, size, width = state.shape
+    query, key, value, decay, rate = (each.contiguous() for each in (query, key, value, decay, rate))
+    after, out = torch.empty_like(state), torch.empty_like(value)
+    columns = min(COLUMNS, width)
+    _delta_step[(batch * heads, width // columns)](
+        state, after, query, key, value, decay, rate, out, width, SIZE=size, COLUMNS=columns, num_warps=4
+    )
+    return after, out

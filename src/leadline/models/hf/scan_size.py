@@ -71,7 +71,7 @@ def _storage(tensor: Tensor) -> torch.UntypedStorage:
 def fit_scans(reader: Reader, limit: int = SCAN_BYTES) -> None:
     """Choose the reader's tokens per pass and the chunks of its scans so that the first layer with a state holds no
     more than the limit during a pass."""
-    own = 0 if reader.replacements else max([module.chunk_size for module in reader.scans], default=0)
+    own = 0 if reader.has_own_scans else max([module.chunk_size for module in reader.scans], default=0)
     size = own if any(find_spec(name) for name in _KERNELS) else min(own, _REFERENCE_SCAN)
     fits = _tokens_within(reader, size, limit)
     while size > SMALLEST_SCAN and fits < min(reader.chunk, _ENOUGH_TOKENS):

@@ -2,6 +2,7 @@
 
     mamba2_scan         a state that decays and adds up (Mamba 2, arXiv 2405.21060)
     gated_delta_rule    a state that also corrects what it holds (Gated DeltaNet, arXiv 2412.06464)
+                        (one token by either is in steps.py)
     find_scans          which functions of a model's code these replace, after a comparison on random numbers
     references          transformers' own functions where it would call an installed kernel package
     replaced            the replacement itself, for the time of a pass
@@ -22,13 +23,15 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad, softplus
+
+from leadline.models.hf.steps import delta_step, mamba2_step, recurrence_kernels
 
 HELD_BYTES = 768 << 20
 """What a scan may hold besides its input and output."""
@@ -236,31 +239,15 @@ def _delta_segment(
 def _states_between(change: Tensor, added: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
     """The state before each chunk, and after the last: every chunk multiplies it by `change` and adds `added`, both
     [batch, chunks, heads, ...]."""
-    kernel = _recurrence() if change.is_cuda else None
-    if kernel is not None and kernel.fits(*added.shape[-2:]):
-        states = kernel.chain_states(change, added, state, exact=torch.get_float32_matmul_precision() == "highest")
+    kernels = recurrence_kernels(change)
+    if kernels is not None and kernels.fits(*added.shape[-2:]):
+        states = kernels.chain_states(change, added, state, exact=torch.get_float32_matmul_precision() == "highest")
     else:
         states = added.new_empty(added.shape[0], added.shape[1] + 1, *added.shape[2:])
         states[:, 0] = state
         for number in range(added.shape[1]):
             states[:, number + 1] = added[:, number] + change[:, number] @ states[:, number]
     return states[:, :-1], states[:, -1]
-
-
-@cache
-def _recurrence() -> Any:
-    """The module with one kernel for all chunks; None where Triton is not installed."""
-    try:
-        from leadline.models.hf import recurrence  # Triton is imported only on a GPU
-
-        draw = partial(_random, torch.device("cuda"), torch.float32, torch.Generator().manual_seed(0))
-        change, added, state = 0.1 * draw(2, 3, 2, 64, 64), draw(2, 3, 2, 64, 32), draw(2, 2, 64, 32)
-        got, want = recurrence.chain_states(change, added, state, exact=True), state
-        for number in range(3):
-            want = added[:, number] + change[:, number] @ want
-        return recurrence if torch.allclose(got[:, -1], want, rtol=1e-3, atol=1e-3) else None
-    except Exception:  # no Triton, or a kernel that does not compile here
-        return None
 
 
 # --- in the place of a model's own --------------------------------------------------------------
@@ -273,6 +260,11 @@ class Replacement:
     file: Any
     name: str
     function: Callable[..., Any]
+
+    @property
+    def is_scan(self) -> bool:
+        """Whether it reads many tokens at once, in chunks of our own size."""
+        return self.function in (mamba2_scan, gated_delta_rule)
 
 
 @contextmanager
@@ -346,6 +338,18 @@ def _mamba2_example(device: torch.device, tokens: int = 40) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _mamba2_step_example(device: torch.device) -> dict[str, Any]:
+    draw = partial(_random, device, torch.float32, torch.Generator().manual_seed(0))
+    batch, heads, width, groups, size = 2, 4, 8, 2, 16
+    return {
+        "state": draw(batch, heads, width, size), "hidden_states": draw(batch, heads, width),
+        "dt": draw(batch, heads, 1).expand(-1, -1, width),
+        "A": (-torch.arange(1.0, heads + 1, device=device))[:, None, None].expand(-1, width, size),
+        "B": draw(batch, groups, size), "C": draw(batch, groups, size), "D": draw(heads, 1).expand(-1, width),
+        "dt_bias": draw(heads, 1).expand(-1, width), "dt_softplus": True,
+    }  # fmt: skip
+
+
 def _delta_example(device: torch.device, tokens: int = 40) -> dict[str, Any]:
     draw = partial(_random, device, torch.float32, torch.Generator().manual_seed(0))
     batch, heads, width = 2, 4, 16
@@ -363,7 +367,9 @@ def _random(device: torch.device, dtype: torch.dtype, generator: torch.Generator
 
 _KNOWN: dict[str, tuple[Callable[..., Any], str, Callable[..., dict[str, Any]]]] = {
     "mamba2_chunk_scan": (mamba2_scan, "mamba_ssm", _mamba2_example),
+    "mamba2_selective_state_update": (mamba2_step, "mamba_ssm", _mamba2_step_example),
     "torch_chunk_gated_delta_rule": (gated_delta_rule, "fla", _delta_example),
+    "torch_recurrent_gated_delta_rule": (delta_step, "fla", partial(_delta_example, tokens=1)),
 }
 """Names in transformers' files: our function, the package whose kernel may stand behind the name, and arguments."""
 _PACKAGES = ("fla", "mamba_ssm", "causal_conv1d")
@@ -372,9 +378,18 @@ _PACKAGES = ("fla", "mamba_ssm", "causal_conv1d")
 def _agree(own: Callable[..., Any], ours: Callable[..., Any], example: Callable[..., dict[str, Any]]) -> bool:
     with torch.inference_mode():
         try:
-            want, got = own(**example()), ours(**example())
+            want, got = (_results(function, example()) for function in (own, ours))
         except Exception:  # another version's arguments
             return False
     near = 2e-3 if want[0].is_cuda else 1e-4  # a decorator that cannot be looked behind may call kernels in TF32
-    pairs = list(zip(got, want, strict=True))
-    return all(a.shape == b.shape and bool((a.float() - b.float()).norm() <= near * b.float().norm()) for a, b in pairs)
+    return len(got) == len(want) and all(
+        a.shape == b.shape and bool((a.float() - b.float()).norm() <= near * b.float().norm())
+        for a, b in zip(got, want, strict=True)
+    )
+
+
+def _results(function: Callable[..., Any], arguments: dict[str, Any]) -> list[Tensor]:
+    """What a function returns, and what it may have changed in place."""
+    returned = function(**arguments)
+    changed = [value for value in arguments.values() if isinstance(value, Tensor)]
+    return [*([returned] if isinstance(returned, Tensor) else returned), *changed]
