@@ -10,11 +10,13 @@ import pytest
 
 from leadline.cli.main import run_command
 from leadline.console.options import RunOptions, spec_of
-from leadline.console.output import print_table
+from leadline.console.output import DEFAULT_THRESHOLD, print_table
 from leadline.core import registry
 from leadline.core.errors import UnknownName, UsageError
 from leadline.core.spec import Spec, Suite
 from leadline.models.sim.model import JUDGE, NEVER_RIGHT, SHAPES
+from leadline.stats.effective import RULER_THRESHOLD
+from leadline.stats.ruler_summary import THRESHOLD
 from support.fake_server import FakeServer, Kind
 
 MINE = '''
@@ -275,3 +277,7 @@ def test_tables_are_wrapped_in_a_terminal_and_one_line_a_row_in_a_pipe(
     assert " ".join(" ".join(lines[1:3]).split()) == " ".join(rows[0])
     assert lines[2].startswith(" " * len("option  ")), "under its column"
     assert lines[3] == "no      short"
+
+
+def test_every_command_has_rulers_threshold() -> None:
+    assert pytest.approx(100 * RULER_THRESHOLD) == DEFAULT_THRESHOLD == THRESHOLD

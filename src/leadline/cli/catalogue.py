@@ -16,7 +16,7 @@ from leadline.core.contracts import ModelProvider, Options, Task
 from leadline.core.errors import LeadlineError, UnknownName, UsageError
 from leadline.core.registry import PluginKind
 from leadline.core.spec import TaskSpec
-from leadline.scorers.trivial_readers import mean_scores, trivial_scores
+from leadline.scorers.trivial_readers import SAMPLES, mean_scores, trivial_scores
 from leadline.tasks.templates import template_of
 from leadline.tasks.wording import WordedTask
 from leadline.text.downloads import DOWNLOADS, data_folder, group_of
@@ -108,7 +108,10 @@ def _show(kind: PluginKind, name: str, *, as_json: bool) -> None:
         plain["trivial readers"] = _format_readers(described["trivial_readers"])
         for depth, scores in described["trivial_readers_by_depth"].items():
             plain[f"  at depth {depth}"] = _format_readers(scores)
-        plain[""] = "what rules score that never look at the question, only at places and forms of values: low is good"
+        plain[""] = (
+            "what rules score that never look at the question, only at places and forms of values: low is good "
+            f"({SAMPLES} documents a depth, so 30 points more or less are luck)"
+        )
     width = max(map(len, plain))
     for key, value in plain.items():
         lines = (

@@ -14,7 +14,7 @@ from rich.live import Live
 from leadline.cli.run import raise_if_incomplete
 from leadline.console.output import echo, say
 from leadline.console.progress import ProgressLines, SanitisingConsole
-from leadline.core.errors import RunStopped
+from leadline.core.errors import Interrupted, RunStopped
 from leadline.report.terminal import failure_line, run_screen, show_run
 from leadline.results.follow import FailedSample, RunMonitor
 
@@ -40,7 +40,7 @@ def watch(
         else:
             _follow_in_lines(monitor)
     except KeyboardInterrupt:
-        return 130
+        return Interrupted.exit_code
     show_run(monitor.run(), console)
     echo()
     echo(monitor.progress().describe())

@@ -97,7 +97,7 @@ def print_table(rows: Sequence[tuple[str, ...]], header: tuple[str, ...], right:
 
 # --- options of several commands
 
-DEFAULT_THRESHOLD = 85.6
+DEFAULT_THRESHOLD = 85.6  # that of stats.effective, without importing numpy for a help text
 ThresholdOption = Annotated[
     float,
     typer.Option(min=0, max=100, help="Score in percent that a length must reach to count as effective; RULER's."),

@@ -14,6 +14,7 @@ import numpy as np
 
 from leadline.core.errors import UsageError
 from leadline.core.format import format_length
+from leadline.stats.effective import RULER_THRESHOLD
 from leadline.stats.intervals import Estimate
 from leadline.stats.marginals import DocumentShares, GroupMeans, estimate_of, length_means, marginals, overall_means
 from leadline.stats.observations import FloatArray, Observations, compact, parts_by_category, parts_by_task
@@ -88,7 +89,7 @@ def _weighted(groups: GroupMeans, weights: FloatArray, whole: GroupMeans) -> Gro
 
 # --- Effective length by RULER's rule
 
-THRESHOLD = 85.6
+THRESHOLD = round(100 * RULER_THRESHOLD, 6)
 SHARE = 0.85
 
 

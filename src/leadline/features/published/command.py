@@ -230,7 +230,7 @@ def _show_graded(graded: list[GradedTask], mean: RowSummary | None) -> None:
         echo(f"{mean.row.name} at {format_length(length)}: {value:.2f}")
     averages = mean.averages
     echo(f"average {averages.average:.2f}, wAvg (inc) {averages.increasing:.2f}, wAvg (dec) {averages.decreasing:.2f}")
-    echo(f"effective length: {mean.effective} above 85.6, {mean.effective_own} at 85 % of its own")
+    echo(f"effective length: {mean.effective} above {DEFAULT_THRESHOLD}, {mean.effective_own} at 85 % of its own")
 
 
 def _range(estimate: Estimate) -> str:
