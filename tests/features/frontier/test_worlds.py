@@ -12,7 +12,7 @@ from leadline.core import registry
 from leadline.core.answers import Completion
 from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.types import Cell, Document
-from leadline.features.frontier.worlds import ASKED, NUMBERS, PLACES, THINGS, make_story
+from leadline.features.frontier.worlds import NUMBERS, PLACES, QUESTION_KINDS, THINGS, make_story
 from leadline.features.published.longbench_scorers import BABILONG_LABELS, babilong
 from leadline.run.measure import measure
 from leadline.scorers.answer_sets import names_only
@@ -56,7 +56,7 @@ def test_the_last_part_of_a_story_is_around_the_depth_and_overrides_what_came_be
 def test_every_story_has_an_answer_to_every_question_and_no_label_hides_in_another() -> None:
     for seed in range(50):
         story = make_story(("Ana", "Bert", "Cleo", "Dora"), THINGS[:4], 5, 13, random.Random(seed))
-        found = {asked: story.answer(asked, random.Random(seed)) for asked in ASKED}
+        found = {kind: story.answer(kind, random.Random(seed)) for kind in QUESTION_KINDS}
         assert all(answer and not set(answer.targets) & set(answer.stale) for answer in found.values())
     for labels in (PLACES, THINGS, NUMBERS):
         assert not any(a != b and a in b for a in labels for b in labels)

@@ -48,7 +48,7 @@ MONTHS_OF_LIST = 3
 EVEN_RECORDS = 6
 """The first and last records of a list, in which all topics are equally likely."""
 CHOSEN_RECORDS = 4
-"""Records that are selected by their tokens, so few because some topics have more messages of the right size."""
+"""Records that are selected by their tokens. They are few, because some topics have more messages of the right size."""
 MONTH_OF = {f"{day} {month} {YEAR}": month for month in MONTHS for day in range(1, DAYS + 1)}
 USERS = 1024
 """Users in the bank; a document has some of them."""
@@ -141,9 +141,9 @@ class RecordLine:
     user: str
     text: str
 
-    def written(self, *, given: bool) -> str:
+    def written(self, *, with_topic: bool) -> str:
         line = f"{self.user} | {self.day} {self.month} {YEAR} | {self.text}"
-        return f"{line} | {TOPIC_OF[self.text]}" if given else line
+        return f"{line} | {TOPIC_OF[self.text]}" if with_topic else line
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,13 +158,13 @@ class _RecordBank:
 
 
 @cache
-def _bank(split: Split, given: bool) -> _RecordBank:
+def _bank(split: Split, with_topics: bool) -> _RecordBank:
     users = pool("last", split)[:USERS]
     dates = [f" {day} {month} {YEAR} |" for month in MONTHS for day in range(1, DAYS + 1)]
-    ends = [f" {text} | {topic}\n" if given else f" {text}\n" for text, topic in TOPIC_OF.items()]
+    ends = [f" {text} | {topic}\n" if with_topics else f" {text}\n" for text, topic in TOPIC_OF.items()]
     pieces = [*dates, *(f"{user} |" for user in users), *ends, PAD]
     closes = tuple(piece.endswith("\n") for piece in pieces)
-    name = f"records with topics {'given' if given else 'to be inferred'}"
+    name = f"records with topics {'given' if with_topics else 'to be inferred'}"
     bank = PieceBank(name, digest_text("\n".join(pieces)), pieces, contiguous=False, ends_sentence=closes, ending="\n")
     starts = np.cumsum([0, *(len(texts) for texts in MESSAGES.values())])
     return _RecordBank(bank, len(dates), users, tuple(starts.tolist()))
@@ -175,17 +175,17 @@ class RecordList:
     """The records of one document, without those that are planted in it."""
 
     users: int
-    given: bool
+    with_topics: bool
     seed: int
     split: Split
 
     @property
     def bank(self) -> PieceBank:
-        return _bank(self.split, self.given).bank
+        return _bank(self.split, self.with_topics).bank
 
     def names(self) -> tuple[list[str], list[str]]:
         """The users of this document, and others, for planted records."""
-        bank = _bank(self.split, self.given)
+        bank = _bank(self.split, self.with_topics)
         order = self._user_order(bank).tolist()
         named = [bank.users[i] for i in order]
         return named[: self.users], named[self.users :]
@@ -196,12 +196,12 @@ class RecordList:
 
     def least(self, counts: Indices) -> int:
         """The shortest record that may be drawn: there is no question about an empty list."""
-        bank = _bank(self.split, self.given)
+        bank = _bank(self.split, self.with_topics)
         users = bank.dates + len(bank.users)
         return int(counts[: bank.dates].min() + counts[bank.dates : users].min() + counts[users:-1].min())
 
     def compose(self, segment_sizes: Sequence[SegmentSize], counts: Indices) -> list[Indices] | None:
-        bank = _bank(self.split, self.given)
+        bank = _bank(self.split, self.with_topics)
         pad, last = int(counts[-1]), len(bank.bank.pieces) - 1
         typical = counts[: bank.dates].mean() + counts[bank.dates : -1].mean() + 1
         lines = self._rows(
@@ -212,10 +212,10 @@ class RecordList:
         for number, (room, again) in enumerate(segment_sizes):
             start, ends = used + again, self._rows(bank, EVEN_RECORDS, f"ends of {number} {again} ")
             ends = ends[np.cumsum(counts[ends].sum(axis=1)) < room / 2]
-            found = fill_lines(sizes[start:], room - int(counts[ends].sum()), pad, CHOSEN_RECORDS)
-            if found is None:
+            filling = fill_lines(sizes[start:], room - int(counts[ends].sum()), pad, CHOSEN_RECORDS)
+            if filling is None:
                 return None
-            whole, chosen, pads = found
+            whole, chosen, pads = filling
             rows = np.concatenate([lines[start : start + whole], lines[start + whole :][chosen], ends])
             if not len(rows) and not number:
                 return None
@@ -234,7 +234,7 @@ class RecordList:
         size = 1 << max(count, 2).bit_length()
 
         def drawn(what: str, weights: Sequence[float]) -> Indices:
-            """A column, by the weights; of a longer list the beginning is the same."""
+            """A column drawn by the weights. A longer column begins with the shorter one."""
             bounds = np.cumsum(weights) / np.sum(weights)
             return np.searchsorted(bounds, bulk_rng(self.seed, name + what).random(size)[:count], side="right")
 
@@ -260,7 +260,7 @@ class CountedRecords:
     """The records of the text that is sent, counted once for all questions at the same cut."""
 
     fields: int
-    """Of a record: four if its topic is given, else three."""
+    """Fields of a record: four if its topic is given, else three."""
     _text: str = ""
     _counts: Counts = field(default_factory=Counter)
 
@@ -282,11 +282,11 @@ def total(counts: Counts, wanted: Wanted) -> int:
 
 def extreme(counts: Counts, *, most: bool) -> tuple[str, ...]:
     """The topics with the most or fewest records; several where they are equal."""
-    found = dict.fromkeys(TOPICS, 0)
+    by_topic = dict.fromkeys(TOPICS, 0)
     for (_, _, topic), times in counts.items():
-        found[topic] += times
-    best = (max if most else min)(found.values())
-    return tuple(topic for topic, times in found.items() if times == best)
+        by_topic[topic] += times
+    best = (max if most else min)(by_topic.values())
+    return tuple(topic for topic, times in by_topic.items() if times == best)
 
 
 # --- the task ---
@@ -302,7 +302,7 @@ RECORDS_PLANTED = (3, 12)
 OF_TOPIC_PLANTED = (1, 6)
 """The same for those of one topic, where the question is about them."""
 LONG = 8192
-"""Tokens from which on a list has several records of each user and topic."""
+"""A list of this many tokens or more has several records of each user and topic."""
 
 INSTRUCTION = (
     "Below are messages to a shop, one on each line: the user who wrote it, the date, and the message. Every message "
@@ -377,14 +377,14 @@ class Aggregate(WordedTask):
             )
         counted = CountedRecords(4 if self.topics == "given" else 3)
         facts: list[Fact] = []
-        questions, asked = [], set[tuple[int, str]]()
+        questions, used = [], set[tuple[int, str]]()
         for number, cell in enumerate(cells):
             draw = rng(seed, "aggregate", *cell.coordinates)
             operation = self.operations[cell.sample % len(self.operations)]
             user, planted = draw.choice(users), tuple[Fact, ...]()
             if cell.depth is not None:
                 operation, user = "user", others[number]
-            question = self._new_question(cell, operation, user, records, draw, asked)
+            question = self._new_question(cell, operation, user, records, draw, used)
             if cell.depth is not None:
                 planted = self._plant(cell, question, records.months(), draw)
                 facts.extend(planted)
@@ -401,7 +401,7 @@ class Aggregate(WordedTask):
     def _plant(
         self, cell: Cell, question: _CountQuestion, months: Sequence[str], draw: random.Random
     ) -> tuple[Fact, ...]:
-        """The records of a user, around the depth of the cell, as many as any other number."""
+        """The records of a user, around the depth of the cell. All numbers of records are equally likely."""
         user, topic = question.named["user"], question.named.get("topic")
         if topic is None:
             topics = [draw.choice(TOPICS) for _ in range(draw.randint(*RECORDS_PLANTED))]
@@ -412,13 +412,13 @@ class Aggregate(WordedTask):
             ]
             draw.shuffle(topics)
         depths = spread_depths(cell.depth, self.spread, len(topics), draw)
-        made = [
+        records = [
             RecordLine(draw.choice(months), draw.randint(1, DAYS), user, draw.choice(MESSAGES[topic]))
             for topic in topics
         ]
         return tuple(
-            Fact(f"{cell.key}#{n}", record.written(given=self.topics == "given"), depth, cell.length)
-            for n, (record, depth) in enumerate(zip(made, depths, strict=True))
+            Fact(f"{cell.key}#{n}", record.written(with_topic=self.topics == "given"), depth, cell.length)
+            for n, (record, depth) in enumerate(zip(records, depths, strict=True))
         )
 
     def _new_question(
@@ -428,21 +428,21 @@ class Aggregate(WordedTask):
         user: str,
         records: RecordList,
         draw: random.Random,
-        asked: set[tuple[int, str]],
+        used: set[tuple[int, str]],
     ) -> _CountQuestion:
-        """A question that was not asked of this cut before, where there is another."""
+        """A question that was not asked of this cut before, if there is one."""
         users, months = records.names()[0], records.months()
         by_topic = cell.depth is not None or cell.length >= LONG
         for tries in range(64):
-            made = _draw_question(operation, user, months, draw, by_topic=by_topic)
-            if (cell.length, made.key) not in asked:
+            question = _draw_question(operation, user, months, draw, by_topic=by_topic)
+            if (cell.length, question.key) not in used:
                 break
             if cell.depth is None:
                 user = draw.choice(users)
-                if operation in ("most", "least") or tries > 8:  # there are only so many of these
+                if operation in ("most", "least") or tries > 8:  # there are few of these questions
                     operation = draw.choice(OPERATIONS[3:])
-        asked.add((cell.length, made.key))
-        return made
+        used.add((cell.length, question.key))
+        return question
 
     def _ask(
         self, cell: Cell, question: _CountQuestion, counted: CountedRecords, facts: tuple[str, ...]
@@ -465,7 +465,7 @@ class Aggregate(WordedTask):
 
 
 def _choices(operation: CountOperation) -> tuple[str, ...]:
-    """What other answers there are, where the answer is one of a few."""
+    """The other possible answers, where there are few."""
     return TOPICS if operation in ("most", "least") else (MORE, LESS, SAME) if operation == "compare" else ()
 
 
@@ -509,5 +509,5 @@ def _number(wanted: Wanted) -> Callable[[Counts], tuple[str, ...]]:
 
 
 def _compared(counts: Counts, topic: str, other: str) -> tuple[str, ...]:
-    one, two = total(counts, lambda u, m, t: t == topic), total(counts, lambda u, m, t: t == other)
-    return (MORE if one > two else LESS if one < two else SAME,)
+    first, second = total(counts, lambda u, m, t: t == topic), total(counts, lambda u, m, t: t == other)
+    return (MORE if first > second else LESS if first < second else SAME,)

@@ -20,20 +20,20 @@ from leadline.scorers.overlap import common_length
 
 
 def _copy_exact(question: Question, answer: str) -> Score:
-    wanted, given = _words(question.targets[0]), _words(answer)
-    return Score(float(wanted == given), _shown(given), _difference(wanted, given))
+    wanted, copied = _words(question.targets[0]), _words(answer)
+    return Score(float(wanted == copied), _shown(copied), _difference(wanted, copied))
 
 
 def _copy_edit(question: Question, answer: str) -> Score:
-    wanted, given = _words(question.targets[0]), _words(answer)
-    common = common_length(wanted, given) if given else 0
-    return Score(2 * common / (len(wanted) + len(given)), _shown(given))
+    wanted, copied = _words(question.targets[0]), _words(answer)
+    common = common_length(wanted, copied) if copied else 0
+    return Score(2 * common / (len(wanted) + len(copied)), _shown(copied))
 
 
 def _copy_place(question: Question, answer: str) -> Score:
     wanted = _words(question.targets[0])
-    place, there = _odd_places(wanted, wanted), _odd_places(wanted, _words(answer))
-    return Score(float(bool(place) and place == there), ", ".join(str(n + 1) for n in there[:4]))
+    expected, copied = _odd_places(wanted, wanted), _odd_places(wanted, _words(answer))
+    return Score(float(bool(expected) and expected == copied), ", ".join(str(n + 1) for n in copied[:4]))
 
 
 def _words(text: str) -> list[str]:
@@ -41,7 +41,7 @@ def _words(text: str) -> list[str]:
 
 
 def _odd_places(wanted: Sequence[str], words: Sequence[str]) -> list[int]:
-    """Where a text has the word that is rare in the text to copy. A last word that was cut is not it."""
+    """The positions in a text of the word that is rare in the text to copy. A last word that was cut does not count."""
     [(common, _), *rare] = Counter(wanted).most_common()
     odd = {word for word, _ in rare if not (word == wanted[-1] and common.startswith(word))}
     return [number for number, word in enumerate(words) if word in odd]
@@ -51,12 +51,14 @@ def _shown(words: Sequence[str]) -> str:
     return " ".join(words[:8]) + (" ..." if len(words) > 8 else "")
 
 
-def _difference(wanted: Sequence[str], given: Sequence[str]) -> str:
-    if wanted == given:
+def _difference(wanted: Sequence[str], copied: Sequence[str]) -> str:
+    if wanted == copied:
         return ""
-    place, there = _odd_places(wanted, wanted), _odd_places(wanted, given)
-    found = f"at {there[0] + 1:,}" if there else "nowhere"
-    return f"{len(given):,} of {len(wanted):,} words; the other word {found}, not at {place[0] + 1:,}" if place else ""
+    expected, actual = _odd_places(wanted, wanted), _odd_places(wanted, copied)
+    at = f"at {actual[0] + 1:,}" if actual else "nowhere"
+    return (
+        f"{len(copied):,} of {len(wanted):,} words; the other word {at}, not at {expected[0] + 1:,}" if expected else ""
+    )
 
 
 COPY_EXACT = RuleScorer("copy.exact", _copy_exact, version="")

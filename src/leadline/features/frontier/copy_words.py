@@ -22,7 +22,7 @@ from leadline.tasks.words import NOUNS
 from leadline.text.fillers import TextFiller
 
 WORDS = tuple(word for word in NOUNS if 4 <= len(word) <= 8 and word[-1] not in "shxyz")
-"""Words whose plural is the word and an s; that is the other word."""
+"""Words whose plural ends in s. The plural is the other word."""
 PARTS = question_parts(
     "Copy the text below exactly as it is, word for word, and write nothing else.\n\n",
     "\n\nThe text ends here. Write it again, exactly as it is.",

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 #
 # lanter -> mobesu
 #
-# A node has `degree` edges that lead away from it on average, from none to twice as many, in shuffled order, and one
-# node in twelve is one to which many edges lead: neither how often a node occurs nor on which side shows what is asked
-# for. The edges that questions are about are planted between these lines, and their nodes are in no other line, so an
-# answer depends on planted edges alone. A longer list begins with the shorter one.
+# On average `degree` edges lead away from a node, from none to twice as many, in shuffled order, and many edges lead to
+# one node in twelve. So neither the number of a node's edges nor their direction shows what is asked for. The edges
+# that questions are about are planted between these lines, and their nodes are in no other line, so an answer depends
+# on planted edges alone. A longer list begins with the shorter one.
 
 
 NodeNames = Literal["words", "hex"]
@@ -48,7 +48,7 @@ KEPT_NODES = 4096
 """Nodes at the beginning of each bank that are used for planted edges only."""
 HEX_DIGITS = 10
 HUB_EVERY, HUB_SHARE = 12, 0.8
-"""One node in HUB_EVERY is a hub; to it leads the first edge of this share of its neighbours in the order of nodes."""
+"""One node in HUB_EVERY is a hub. This share of the nodes beside it has its first edge to the hub."""
 
 
 def edge(source: str, target: str) -> str:
@@ -124,10 +124,10 @@ class EdgeList:
         sizes = counts[lines].sum(axis=1)
         used, segments = 0, []
         for number, (room, again) in enumerate(segment_sizes):
-            found = fill_lines(sizes[used:], room, pad)
-            if found is None:
+            filling = fill_lines(sizes[used:], room, pad)
+            if filling is None:
                 return None
-            whole, chosen, pads = found
+            whole, chosen, pads = filling
             order = bulk_rng(self.seed, "edges", number, again).permutation(whole)
             rows = np.concatenate([lines[used : used + whole][order], lines[used + whole :][chosen]])
             segments.append(np.concatenate([rows.reshape(-1), np.full(pads, len(self.bank.pieces) - 1)]))
@@ -136,7 +136,7 @@ class EdgeList:
 
     def _edges(self, count: int) -> Indices:
         """Edges as rows of two pieces, in the order of their first nodes. They lead to hubs, or to nodes drawn from
-        all those that have come up to then, and a few more."""
+        those so far and a few more."""
         names = len(self._bank.names)
         nodes = bulk_rng(self.seed, "nodes").permutation(names - KEPT_NODES) + KEPT_NODES
         size = 1 << max(count, 2).bit_length()
@@ -218,7 +218,7 @@ ONE_STEP = (
     "\n\nQuestion: Which nodes can be reached from {node} in one step? {node} itself does not belong to the answer."
 )
 REASONING_TOKENS = 160
-"""For the answer besides the names of its nodes."""
+"""Tokens of an answer besides the names of its nodes."""
 
 
 class GraphWalks(WordedTask):
@@ -285,27 +285,27 @@ class GraphWalks(WordedTask):
             split=self.split,
         )
         graph, names, first = WalkedGraph(), iter(edges.kept_names()), min(c.sample for c in cells)
-        places: dict[tuple[int, float | None, int], _Surroundings] = {}
+        by_key: dict[tuple[int, float | None, int], _Surroundings] = {}
         questions = []
         for cell in cells:
             key = (cell.length, cell.depth, (cell.sample - first) // len(self.asked))
-            if key not in places:
+            if key not in by_key:
                 draw = rng(seed, "walk", *cell.coordinates[:3], first, key[2])
-                places[key] = _Surroundings(self, cell, names, draw)
-                graph.nodes |= places[key].nodes
-            questions.append(self._ask(cell, places[key], graph))
+                by_key[key] = _Surroundings(self, cell, names, draw)
+                graph.nodes |= by_key[key].nodes
+            questions.append(self._ask(cell, by_key[key], graph))
         return self.new_draft(
             cells,
             filler=edges,
-            facts=(fact for place in places.values() for fact in place.facts),
+            facts=(fact for surroundings in by_key.values() for fact in surroundings.facts),
             questions=tuple(questions),
             shared_end=True,
         )
 
-    def _ask(self, cell: Cell, place: _Surroundings, graph: WalkedGraph) -> DraftQuestion:
+    def _ask(self, cell: Cell, surroundings: _Surroundings, graph: WalkedGraph) -> DraftQuestion:
         operation, hops = self.asked[cell.sample % len(self.asked)]
         is_empty = rng("empty", *cell.coordinates).random() < self.empty
-        node, decisive = place.find(operation, hops, is_empty=is_empty)
+        node, decisive = surroundings.find(operation, hops, is_empty=is_empty)
         part = "one_step" if operation == "bfs" and hops == 1 else operation
         name_characters = 2 + (HEX_DIGITS if self.names == "hex" else 6)
         allowance = answer_allowance(REASONING_TOKENS, self.answer_size * name_characters + REASONING_TOKENS)
@@ -395,7 +395,7 @@ class _Surroundings:
         nothing about those nodes shows what they are. Where there are too few, from nodes that no walk reaches."""
         level = min(2, len(self._levels) - 1)
         node = self._draw.choice(self._levels[level])
-        further = [n for one in self._levels[level:] for n in one if n != node and (n, node) not in self._edges]
+        further = [n for nodes in self._levels[level:] for n in nodes if n != node and (n, node) not in self._edges]
         self._draw.shuffle(further)
         for _ in range(max(min(self._task.degree + 1, self._task.answer_size - 2), 1)):
             self._edges[further.pop() if further else self._name(), node] = None

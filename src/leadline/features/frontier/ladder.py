@@ -85,18 +85,18 @@ class Ladder(WordedTask):
         cluster = self.cluster(cells)
         pile = QuestionPile(max(c.length for c in cells), seed_of(seed, "pile", *cluster.coordinates), self.split)
         before, after = guard_places(cells, seed, LINE_TOKENS)
-        keys = iter(pile.kept_keys(len(cells) + len(before) + len(after), asked=len(cells)))
+        keys = iter(pile.kept_keys(len(cells) + len(before) + len(after), questions=len(cells)))
         planted = [self._plant(cell, next(keys), seed) for cell in cells]
         draw = rng(seed, "ladder guards", *cells[0].coordinates)
         first, last = (
-            [_guard(f"{cells[0].key}#{end}{n}", next(keys), *place, draw) for n, place in enumerate(places)]
-            for end, places in (("before", before), ("after", after))
+            [_guard(f"{cells[0].key}#{end}{n}", next(keys), *guard, draw) for n, guard in enumerate(guards)]
+            for end, guards in (("before", before), ("after", after))
         )
         return self.new_draft(
             cells,
             filler=pile,
-            facts=(*first, *(one.fact for one in planted), *last),
-            questions=(self._ask(one, planted) for one in planted),
+            facts=(*first, *(question.fact for question in planted), *last),
+            questions=(self._ask(question, planted) for question in planted),
             shared_end=True,
         )
 
@@ -106,19 +106,19 @@ class Ladder(WordedTask):
         [depth] = fact_depths(cell, 0.0, 1, draw)
         return _Planted(cell, key, solved, _line(f"{cell.key}#0", key, solved, depth, cell.length))
 
-    def _ask(self, one: _Planted, planted: Sequence[_Planted]) -> DraftQuestion:
-        step, solved = self.steps[one.cell.sample % len(self.steps)], one.solved
+    def _ask(self, question: _Planted, planted: Sequence[_Planted]) -> DraftQuestion:
+        step, solved = self.steps[question.cell.sample % len(self.steps)], question.solved
         copies = step == "retrieve"
-        others = tuple(o.solved.text if copies else o.solved.answer for o in planted if o is not one)
+        others = tuple(o.solved.text if copies else o.solved.answer for o in planted if o is not question)
         mistakes = {OTHER_QUESTION: others} if copies else {SOLVED_WRONG: solved.wrong, OTHER_QUESTION: others}
         return DraftQuestion(
-            cell=one.cell,
-            text=self.fill(step, **({"text": solved.text} if step == "solve" else {"key": one.key})),
+            cell=question.cell,
+            text=self.fill(step, **({"text": solved.text} if step == "solve" else {"key": question.key})),
             answer_prefix="",
             targets=(solved.text if copies else solved.answer,),
             allowance=self.answer_tokens,
             scorers=SCORERS,
-            facts=(one.fact.id,),
+            facts=(question.fact.id,),
             labels={"operation": step.replace("_", " ")},
             family="ladder",
             answer_form="" if copies else ANSWER,
@@ -146,7 +146,7 @@ def _line(fact_id: str, key: str, solved: _SolvedQuestion, depth: float, length:
 
 
 def _guard(fact_id: str, key: str, depth: float, length: int, draw: random.Random) -> Fact:
-    """A question at an end of the pile, so that none that is asked for is its first or last."""
+    """A question at an end of the pile: the first and the last question are never asked for."""
     return _line(fact_id, key, _draw_question(draw), depth, length)
 
 
@@ -169,7 +169,7 @@ class _LadderBank:
     bank: PieceBank
     keys: tuple[str, ...]
     ranges: tuple[tuple[int, int], ...]
-    """For each part of a line, the pieces that it may be."""
+    """The possible pieces of each part of a line."""
 
 
 @cache
@@ -212,11 +212,11 @@ class QuestionPile:
     def bank(self) -> PieceBank:
         return self._bank.bank
 
-    def kept_keys(self, count: int, *, asked: int) -> list[str]:
-        """Keys for planted questions, which no other line has. `asked` of them are asked for."""
-        if asked > MOST_ASKED or count > KEPT_KEYS:
+    def kept_keys(self, count: int, *, questions: int) -> list[str]:
+        """Keys for planted questions, which no other line has. `questions` of them are asked for."""
+        if questions > MOST_ASKED or count > KEPT_KEYS:
             raise UsageError(
-                f"one pile answers at most {MOST_ASKED} questions, not {asked}",
+                f"one pile answers at most {MOST_ASKED} questions, not {questions}",
                 where="ladder",
                 fix="ask fewer samples of a document (per_document), at fewer depths",
             )
@@ -237,10 +237,10 @@ class QuestionPile:
         used, segments = 0, []
         for room, again in segment_sizes:
             start = used + again
-            found = fill_lines(sizes[start:], room, pad)
-            if found is None:
+            filling = fill_lines(sizes[start:], room, pad)
+            if filling is None:
                 return None
-            whole, chosen, pads = found
+            whole, chosen, pads = filling
             rows = np.concatenate([lines[start : start + whole], lines[start + whole :][chosen]])
             segments.append(np.concatenate([rows.reshape(-1), np.full(pads, last)]))
             used = start + whole + SPARE

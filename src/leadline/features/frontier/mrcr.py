@@ -3,7 +3,7 @@
 After MRCR (Vodrahalli et al. 2024, Michelangelo, arXiv 2409.12640) in the form of OpenAI's data set `openai/mrcr`: a
 user asks for poems, riddles, letters ... about topics, an assistant writes them, and at the end one of them is to be
 repeated word for word, named by its kind, its topic and its number, after a code word. Here the items are invented, the
-length is exact, and depth is the place of the turn that is asked for.
+length is exact, and depth is where the turn asked for begins.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ _REPLIES = (
     "Then I shall wait here until you have thought of another thing that you would like to read.|Certainly.|"
     "Some of these come easily and some of them do not, but all of them are written with care."
 ).split("|")
-"""Small talk, for the tokens that are too few for an item."""
+"""Small talk. It fills the tokens that are too few for an item."""
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh")
 
 
@@ -154,7 +154,7 @@ class ItemBank:
     kinds: tuple[str, ...]
     topics: tuple[str, ...]
     first_lines: int
-    """Of a kind and topic."""
+    """First lines of each kind and topic."""
     beginnings: tuple[str, ...]
     ends: tuple[str, ...]
     blocks: Blocks
@@ -176,21 +176,21 @@ def item_bank(split: Split) -> ItemBank:
     beginnings = of_split((f"{who[0].upper()}{who[1:]} {did}" for who, did in product(_SUBJECTS, _VERBS)), split)
     ends = tuple(f" {what} {how}." for what, how in product(_OBJECTS, _ENDINGS))
     pairs, variants = list(product(kinds, topics)), min(map(len, KINDS.values()))
-    asked, answered = (opens(USER, ASSISTANT), closes(USER, ASSISTANT)), closes(ASSISTANT, USER)
-    replies = [*_REPLIES, *(f"{one} {two}" for one, two in product(_REPLIES, _REPLIES) if one != two)]
+    user_turn, after_reply = (opens(USER, ASSISTANT), closes(USER, ASSISTANT)), closes(ASSISTANT, USER)
+    replies = [*_REPLIES, *(f"{first} {second}" for first, second in product(_REPLIES, _REPLIES) if first != second)]
     blocks = [
-        [f"{asked[0]}{request(*pair)}{asked[1]}" for pair in pairs],
+        [f"{user_turn[0]}{request(*pair)}{user_turn[1]}" for pair in pairs],
         [f"{opens(ASSISTANT, USER)}{_first_line(*pair, n)}\n" for n in range(variants) for pair in pairs],
         beginnings,
         [f"{end}\n" for end in ends],
-        [f"{end}{answered}" for end in ends],
-        [f"{asked[0]}{aside}{asked[1]}" for aside in _ASIDES],
-        [f"{opens(ASSISTANT, USER)}{reply}{answered}" for reply in replies],
+        [f"{end}{after_reply}" for end in ends],
+        [f"{user_turn[0]}{aside}{user_turn[1]}" for aside in _ASIDES],
+        [f"{opens(ASSISTANT, USER)}{reply}{after_reply}" for reply in replies],
     ]
     pieces = [piece for block in blocks for piece in block]
     bank = PieceBank(
         f"invented items ({split})", digest(pieces), pieces, contiguous=False,
-        ends_sentence=[piece.endswith(answered) for piece in pieces],
+        ends_sentence=[piece.endswith(after_reply) for piece in pieces],
     )  # fmt: skip
     starts = Blocks(*accumulate(map(len, blocks)))
     return ItemBank(bank, kinds, topics, variants, beginnings, ends, starts)
@@ -206,25 +206,25 @@ def _sentence(text: str) -> str:
 
 def draw_item(bank: ItemBank, pair: Pair, lines: int, draw: random.Random, taken: set[str]) -> str:
     """The text of an item: a first line, and others that no item in `taken` has."""
-    found = [bank.first_line(pair, draw.randrange(bank.first_lines))]
-    while len(found) < lines:
+    texts = [bank.first_line(pair, draw.randrange(bank.first_lines))]
+    while len(texts) < lines:
         line = draw.choice(bank.beginnings) + draw.choice(bank.ends)
         if line not in taken:
             taken.add(line)
-            found.append(line)
-    return "\n".join(found)
+            texts.append(line)
+    return "\n".join(texts)
 
 
 # --- the conversation around the items that are asked for ---
 
 _TRIES = 100
-"""How often an item of the tokens that are left is searched."""
+"""Tries to draw an item of exactly the tokens that are left."""
 
 
 @dataclass(frozen=True, slots=True)
 class ItemExchanges:
-    """Requests and items in random order, of an exact number of tokens: the last item of a stretch is as long as the
-    tokens that are left. A shorter conversation is the beginning of a longer one."""
+    """Requests and items in random order, of an exact number of tokens: the last item of a stretch fills the tokens
+    that are left. A shorter conversation is the beginning of a longer one."""
 
     items: ItemBank
     lines: int
@@ -242,8 +242,8 @@ class ItemExchanges:
 
     def compose(self, segment_sizes: Sequence[SegmentSize], counts: Indices) -> list[Indices] | None:
         at = self.items.blocks
-        line = float(counts[at.beginnings : at.ends].mean() + counts[at.ends : at.lasts].mean())
-        rows = self._rows(64 + int(sum(room.tokens for room in segment_sizes) / (line * (self.lines - 1))))
+        line_tokens = float(counts[at.beginnings : at.ends].mean() + counts[at.ends : at.lasts].mean())
+        rows = self._rows(64 + int(sum(room.tokens for room in segment_sizes) / (line_tokens * (self.lines - 1))))
         segments, used = [], 0
         for number, room in enumerate(segment_sizes):
             filled = self._stretch(rows[used:], room, counts, number)
@@ -255,7 +255,7 @@ class ItemExchanges:
         return segments
 
     def _stretch(self, rows: Indices, room: SegmentSize, counts: Indices, number: int) -> tuple[int, Indices] | None:
-        """How many whole rows fill the room, and an exchange of the tokens that are left after them."""
+        """The number of whole rows that fill the room, and an exchange that fills the rest."""
         reach = np.cumsum(counts[rows].sum(axis=1))
         most = int(np.searchsorted(reach, room.tokens, side="right"))
         for whole in range(most, max(most - 3, -1), -1):
@@ -273,10 +273,10 @@ class ItemExchanges:
         """An exchange of exactly `rest` tokens: lines are drawn, and the end of the last chosen by its size."""
         at = self.items.blocks
         left = rest - int(counts[opening].sum())
-        line = float(counts[at.beginnings : at.ends].mean() + counts[at.ends : at.lasts].mean())
+        line_tokens = float(counts[at.beginnings : at.ends].mean() + counts[at.ends : at.lasts].mean())
         sizes = counts[at.lasts : at.asides]
         for attempt in range(_TRIES if left > 0 else 0):
-            count = max(round(left / line) + (0, 1, -1)[attempt % 3], 1)
+            count = max(round(left / line_tokens) + (0, 1, -1)[attempt % 3], 1)
             beginnings = draw.integers(at.beginnings, at.ends, count)
             middle = draw.integers(at.ends, at.lasts, count - 1)
             wanted = left - int(counts[beginnings].sum()) - int(counts[middle].sum())
@@ -308,10 +308,10 @@ class ItemExchanges:
         topics = streams[1].integers(0, len(items.topics), size)
         variants = streams[2].integers(0, items.first_lines, size)
         columns = [items.requests(kinds, topics), items.firsts(kinds, topics, variants)]
-        for line in range(self.lines - 1):
-            ends = (at.lasts, at.asides) if line == self.lines - 2 else (at.ends, at.lasts)
-            columns.append(streams[3 + 2 * line].integers(at.beginnings, at.ends, size))
-            columns.append(streams[4 + 2 * line].integers(*ends, size))
+        for number in range(self.lines - 1):
+            ends = (at.lasts, at.asides) if number == self.lines - 2 else (at.ends, at.lasts)
+            columns.append(streams[3 + 2 * number].integers(at.beginnings, at.ends, size))
+            columns.append(streams[4 + 2 * number].integers(*ends, size))
         taken = [pair.kind * len(items.topics) + pair.topic for pair in self.excluded]
         return np.stack(columns, axis=1)[~np.isin(columns[0], taken)]
 
@@ -364,8 +364,8 @@ class Mrcr(RetrievalTask):
         groups = []
         for length in sorted({cell.length for cell in cells}):
             groups += self._groups([cell for cell in cells if cell.length == length], items, taken, seed)
-        asked = {cell: (group, item) for group in groups for item in group.items if (cell := item.cell)}
-        questions = tuple(self._ask(*asked[cell], items, groups, taken, seed) for cell in cells)
+        items_of_cells = {cell: (group, item) for group in groups for item in group.items if (cell := item.cell)}
+        questions = tuple(self._ask(*items_of_cells[cell], items, groups, taken, seed) for cell in cells)
         drawn = seed_of(seed, "mrcr", *cluster.coordinates)
         return self.new_draft(
             cells,
@@ -439,7 +439,7 @@ def draw_code(draw: random.Random, split: Split) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """What the items of a document already are and say."""
+    """The kinds, topics and lines that the items of a document already use."""
 
     pairs: set[Pair]
     lines: set[str]
@@ -478,9 +478,9 @@ class _Group:
     texts: tuple[str, ...]
 
     def facts(self, bank: ItemBank) -> list[Fact]:
-        """The exchanges to plant, as they stand between two others."""
-        asked = request(bank.kinds[self.pair.kind], bank.topics[self.pair.topic])
-        before = opens(USER, ASSISTANT) + asked + closes(USER, ASSISTANT) + opens(ASSISTANT, USER)
+        """The exchanges to plant, in the form they have between two others."""
+        request_text = request(bank.kinds[self.pair.kind], bank.topics[self.pair.topic])
+        before = opens(USER, ASSISTANT) + request_text + closes(USER, ASSISTANT) + opens(ASSISTANT, USER)
         return [
             Fact(f"{self.name}.{number}", before + text + closes(ASSISTANT, USER), item.depth, self.length)
             for number, (item, text) in enumerate(zip(self.items, self.texts, strict=True))

@@ -49,10 +49,10 @@ def partial_credit(answer: str, gold: str) -> float:
         return 1.0
     if said in PHRASES:
         return float(said in gold)
-    right, given = whole_number(gold), whole_number(said)
-    if right is None or given is None:
+    right, number = whole_number(gold), whole_number(said)
+    if right is None or number is None:
         return 0.0
-    return float(CREDIT ** min(abs(right - given), 1000))
+    return float(CREDIT ** min(abs(right - number), 1000))
 
 
 def _count(question: Question, answer: str) -> Score:
@@ -93,17 +93,17 @@ def word_error_rate(said: str, right: str) -> float:
 def copy_score(answer: str, references: Sequence[str]) -> float:
     """RULER v2's score of a copy: the mean over its references."""
     said = answer.strip().lower()
-    found = [
+    scores = [
         1.0 if right.strip().lower() in said else max(1.0 - word_error_rate(said, right.strip().lower()), 0.0)
         for right in references
     ]
-    return sum(found) / len(found) if found else 0.0
+    return sum(scores) / len(scores) if scores else 0.0
 
 
 def final_answer(answer: str) -> str:
     """The text after the last `Answer:`, or the last line."""
-    found = _ANSWER.findall(answer)
-    return bare(found[-1] if found else answer.rstrip().rpartition("\n")[2])
+    answers = _ANSWER.findall(answer)
+    return bare(answers[-1] if answers else answer.rstrip().rpartition("\n")[2])
 
 
 def _is_copy(question: Question) -> bool:

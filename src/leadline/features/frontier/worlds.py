@@ -38,11 +38,11 @@ from leadline.text.sources import Unit, stretch_of
 
 
 Verb = Literal["move", "take", "drop", "give"]
-Asked = Literal["person", "thing", "before", "list", "count", "yes_no", "giver"]
-ASKED: tuple[Asked, ...] = ("person", "thing", "before", "list", "giver", "count", "yes_no")
+QuestionKind = Literal["person", "thing", "before", "list", "count", "yes_no", "giver"]
+QUESTION_KINDS: tuple[QuestionKind, ...] = ("person", "thing", "before", "list", "giver", "count", "yes_no")
 """Questions of every story, in turn: one, two and three supporting facts, a list, who gave, a number, yes or no."""
 
-RAREST_FIRST: tuple[Asked, ...] = ("giver", "person", "count", "list", "before", "thing", "yes_no")
+RAREST_FIRST: tuple[QuestionKind, ...] = ("giver", "person", "count", "list", "before", "thing", "yes_no")
 
 PLACES = (
     "attic barn cellar chapel courtyard garage greenhouse kitchen laundry library mill orchard pantry stable study "
@@ -57,9 +57,9 @@ THINGS = tuple(f"{sort} {thing}" for sort in _SORTS for thing in _THINGS)
 NUMBERS = ("zero", "one", "two", "three", "four")
 PLACES_OF_STORY = 7
 COUNTED = 3
-"""How many things a person that is asked about carries: fewer than this, each number equally often."""
+"""A person asked about carries fewer things than this, each number equally often."""
 RECENCIES = 5
-"""How many other places may be mentioned after the right one: fewer than this, each number equally often."""
+"""Fewer other places than this are mentioned after the right one, each number equally often."""
 
 WORDINGS: dict[Verb, tuple[str, ...]] = {
     "move": ("{person} went to the {place}.", "{person} walked over to the {place}.", "{person} moved to the {place}."),
@@ -111,27 +111,27 @@ class Story:
     events: list[Event] = field(default_factory=list)
     settled: int = 0
     number: int = 0
-    """How many things the person carries whose things are to be counted."""
+    """The number of things that the person asked about carries."""
     giver_is_guessed: tuple[bool, ...] = (False, False)
     """Whether the giver asked for is mentioned last, and most often, of those that the question does not name."""
     recency: int = 0
-    """How many other places are mentioned after the one where the person is that is asked for."""
+    """The number of other places mentioned after the right one."""
 
-    def answer(self, asked: Asked, draw: random.Random) -> StoryAnswer | None:
-        """The answer at the end, which needs an event of the late part; None if this story has none of this kind."""
-        found = [answer for answer in _ANSWERS[asked](self, draw) if max(answer.needed) >= self.settled]
-        if asked in ("person", "count", "yes_no", "giver"):  # balanced where the story is made, or the question
-            return draw.choice(found) if found else None
+    def answer(self, kind: QuestionKind, draw: random.Random) -> StoryAnswer | None:
+        """The answer at the end, which needs a late event; None if this story has no answer of this kind."""
+        answers = [answer for answer in _ANSWERS[kind](self, draw) if max(answer.needed) >= self.settled]
+        if kind in ("person", "count", "yes_no", "giver"):  # balanced where the story is made, or the question
+            return draw.choice(answers) if answers else None
         hidden, easy = list[StoryAnswer](), dict[tuple[str, ...], StoryAnswer]()
-        for answer in found:
-            if set(answer.targets) in self._guesses(asked, answer):
+        for answer in answers:
+            if set(answer.targets) in self._guesses(kind, answer):
                 easy[answer.targets] = answer
             else:
                 hidden.append(answer)
         if not hidden:
             return None
         for answer in easy.values():  # each guess is right as often as one that is drawn from all
-            seen = {name for name in self.mentions(asked) if name not in answer.named.values()}
+            seen = {name for name in self.mentions(kind) if name not in answer.named.values()}
             if draw.random() * comb(len(seen), len(answer.targets)) < 1:
                 return answer
         return draw.choice(hidden)
@@ -140,17 +140,17 @@ class Story:
         _, *guesses = self._guesses("giver", answer)
         return tuple(set(answer.targets) == guess for guess in guesses)
 
-    def mentions(self, asked: Asked) -> list[str]:
+    def mentions(self, kind: QuestionKind) -> list[str]:
         """Everything that is mentioned and could be an answer, in order."""
-        if asked == "list":
+        if kind == "list":
             return [event.thing for event in self.events if event.thing]
-        if asked == "giver":
+        if kind == "giver":
             return [name for event in self.events for name in (event.person, event.other) if name]
         return [event.place for event in self.events if event.place]
 
-    def _guesses(self, asked: Asked, answer: StoryAnswer) -> list[set[str]]:
-        """What the question does not name and is mentioned first, last and most often."""
-        seen = [name for name in self.mentions(asked) if name not in answer.named.values()]
+    def _guesses(self, kind: QuestionKind, answer: StoryAnswer) -> list[set[str]]:
+        """The names mentioned first, last and most often, without those in the question."""
+        seen = [name for name in self.mentions(kind) if name not in answer.named.values()]
         size = len(answer.targets)
         first, last = list(dict.fromkeys(seen)), list(dict.fromkeys(reversed(seen)))
         often = [name for name, _ in Counter(seen).most_common(size)]
@@ -295,7 +295,7 @@ def make_story(
     early: int,
     late: int,
     draw: random.Random,
-    asked: Collection[Asked] = ASKED,
+    kinds: Collection[QuestionKind] = QUESTION_KINDS,
 ) -> Story:
     """A story of `early` and `late` events in which every question asked has an answer that needs a late one."""
     number, guessed = draw.randrange(COUNTED), tuple(draw.random() * (len(people) - 1) < 1 for _ in range(2))
@@ -303,7 +303,7 @@ def make_story(
     while True:
         events = _Events(people, things, places, early, draw).some(early + late)
         story = Story(tuple(people), tuple(things), events, early, number, guessed, recency)
-        if all(story.answer(one, draw) for one in RAREST_FIRST if one in asked):
+        if all(story.answer(kind, draw) for kind in RAREST_FIRST if kind in kinds):
             story.events = [replace(event, wording=draw.randrange(len(WORDINGS[event.verb]))) for event in events]
             return story
 
@@ -327,8 +327,8 @@ class _Events:
         people, where = self._people, self._where
         if number < len(people):  # everybody is somewhere before anything else
             return self._move(people[number])
-        one = int(self._random() * len(people))
-        a, b = people[one], people[one - 1 - int(self._random() * (len(people) - 1))]
+        index = int(self._random() * len(people))
+        a, b = people[index], people[index - 1 - int(self._random() * (len(people) - 1))]
         kind, held = self._random(), self._held[a]
         if number == self._early:  # the late part begins with a move
             return self._move(a)
@@ -371,7 +371,7 @@ INSTRUCTION = (
     "give away and put down things. What is said later overrides what was said before. Keep track of it; a question "
     "follows.\n\n"
 )
-QUESTIONS: dict[Asked, str] = {
+QUESTIONS: dict[QuestionKind, str] = {
     "person": "\n\nQuestion: In which place is {person} at the end? Answer with the place.",
     "thing": "\n\nQuestion: In which place is the {thing} at the end? Answer with the place.",
     "before": "\n\nQuestion: In which place was the {thing} before it came to the {place}? Answer with the place.",
@@ -380,7 +380,7 @@ QUESTIONS: dict[Asked, str] = {
     "count": "\n\nQuestion: How many things does {person} carry at the end? Answer with a word: zero, one, two ...",
     "yes_no": "\n\nQuestion: Is {person} in the {place} at the end? Answer yes or no.",
 }
-OPERATION: dict[Asked, str] = {
+OPERATION: dict[QuestionKind, str] = {
     "person": "one fact", "thing": "two facts", "before": "three facts", "list": "list", "giver": "giver",
     "count": "count", "yes_no": "yes or no",
 }  # fmt: skip
@@ -389,7 +389,7 @@ _LABELS = ("yes", "no", *NUMBERS, *PLACES)
 
 
 class Worlds(RetrievalTask):
-    """Say where people and things are, and who has what, at the end of a story told among other text.
+    """Say where people and things are, and who has what, at the end of a story inside other text.
 
     Depth is the middle of a band of width `spread` that holds the last part of a story; what it overrides comes before.
     With placement=anywhere a story is spread over the whole text, in order.
@@ -399,8 +399,8 @@ class Worlds(RetrievalTask):
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "tracking"
 
-    ask: tuple[Asked, ...] = Field(
-        ASKED, min_length=1, description="what is asked, in turn: person (one fact), thing (two) ..."
+    ask: tuple[QuestionKind, ...] = Field(
+        QUESTION_KINDS, min_length=1, description="what is asked, in turn: person (one fact), thing (two) ..."
     )
     haystack: str = Field("prose", description="prose, noise, code, a path, or a mixture prose:0.5,code:0.5")
     unit: Unit = Field("sentence", description="what a path or mixture is cut into: sentence or paragraph")
@@ -436,23 +436,23 @@ class Worlds(RetrievalTask):
         together: dict[tuple[int, float | None, int], list[Cell]] = defaultdict(list)
         for cell in cells:
             together[cell.length, cell.depth, (cell.sample - first) // len(self.ask)].append(cell)
-        told = {key: self._tell(some, cast, seed, first, key[2]) for key, some in together.items()}
-        stories = {cell: told[key] for key, some in together.items() for cell in some}
+        planted = {key: self._tell(story_cells, cast, seed, first, key[2]) for key, story_cells in together.items()}
+        stories = {cell: planted[key] for key, story_cells in together.items() for cell in story_cells}
         questions = [self._ask(cell, stories[cell], cast, seed) for cell in cells]
         return self.new_draft(
             cells,
             filler=stretch_of(self._source(), cluster, seed, tokens=max(c.length for c in cells)),
-            facts=(fact for one in told.values() for fact in one.facts),
+            facts=(fact for story in planted.values() for fact in story.facts),
             questions=tuple(questions),
             shared_end=True,
         )
 
-    def _tell(self, cells: Sequence[Cell], cast: _Cast, seed: int, first: int, number: int) -> _ToldStory:
+    def _tell(self, cells: Sequence[Cell], cast: _Cast, seed: int, first: int, number: int) -> _PlantedStory:
         """One story, about which these cells ask."""
-        cell, asked = cells[0], {self.ask[c.sample % len(self.ask)] for c in cells}
+        cell, kinds = cells[0], {self.ask[c.sample % len(self.ask)] for c in cells}
         draw = rng(seed, "story", *cell.coordinates[:3], first, number)
         people, things = cast.people(PEOPLE_OF_STORY), cast.things(THINGS_OF_STORY)
-        story = make_story(people, things, EARLY, LATE, draw, asked)
+        story = make_story(people, things, EARLY, LATE, draw, kinds)
         if cell.depth is None:
             depths = sorted(draw.random() for _ in story.events)
         else:
@@ -462,27 +462,27 @@ class Worlds(RetrievalTask):
             Fact(f"{cell.key}#{n}", event.sentence, depth, cell.length)
             for n, (event, depth) in enumerate(zip(story.events, depths, strict=True))
         )
-        return _ToldStory(story, facts)
+        return _PlantedStory(story, facts)
 
-    def _ask(self, cell: Cell, told: _ToldStory, cast: _Cast, seed: int) -> DraftQuestion:
-        asked = self.ask[cell.sample % len(self.ask)]
-        answer = told.story.answer(asked, rng(seed, "question", *cell.coordinates))
+    def _ask(self, cell: Cell, planted: _PlantedStory, cast: _Cast, seed: int) -> DraftQuestion:
+        kind = self.ask[cell.sample % len(self.ask)]
+        answer = planted.story.answer(kind, rng(seed, "question", *cell.coordinates))
         assert answer is not None  # make_story sees to it
-        others = _choices(asked, answer, told.story)
+        others = _choices(kind, answer, planted.story)
         named, is_absent = answer.named, self.is_absent(cell, seed)
         if is_absent:  # somebody or something that the text never mentions
             unknown = {"person": cast.people(1)[0], "thing": cast.things(1)[0]}
             named = {k: unknown.get(k, v) for k, v in named.items()}
         return DraftQuestion(
             cell=cell,
-            text=self.fill(asked, **named),
+            text=self.fill(kind, **named),
             answer_prefix=self.fill("prefix"),
             targets=answer.targets,
             allowance=self.answer_tokens,
             scorers=SCORERS,
-            facts=tuple(told.facts[n].id for n in sorted(set(answer.needed))),
+            facts=tuple(planted.facts[n].id for n in sorted(set(answer.needed))),
             distractors=others,
-            labels={"operation": OPERATION[asked]},
+            labels={"operation": OPERATION[kind]},
             choices=tuple(dict.fromkeys((*answer.targets, *others))),
             family="worlds",
             mistakes={STALE: answer.stale} if answer.stale else {},
@@ -491,20 +491,20 @@ class Worlds(RetrievalTask):
 
 
 @dataclass(frozen=True, slots=True)
-class _ToldStory:
+class _PlantedStory:
     story: Story
     facts: tuple[Fact, ...]
 
 
-def _choices(asked: Asked, answer: StoryAnswer, story: Story) -> tuple[str, ...]:
+def _choices(kind: QuestionKind, answer: StoryAnswer, story: Story) -> tuple[str, ...]:
     """The other answers that a question could have."""
     named = {"list": story.things, "giver": story.people, "count": NUMBERS, "yes_no": ("yes", "no")}
-    return tuple(name for name in named.get(asked, PLACES) if name not in answer.targets)
+    return tuple(name for name in named.get(kind, PLACES) if name not in answer.targets)
 
 
 class _Cast:
-    """People and things for the stories of one document, each used once. Nobody's name has another answer in it: the
-    published rule takes "no" in "Is Hinonne in the barn" for a label that the question names."""
+    """People and things for the stories of one document, each used once. No name contains another answer: the published
+    rule takes "no" in "Is Hinonne in the barn" for a label that the question names."""
 
     def __init__(self, split: Split, draw: random.Random, task: str) -> None:
         names = [name for name in of_split(pool("first", split), split) if not any(w in name.lower() for w in _LABELS)]
@@ -520,11 +520,11 @@ class _Cast:
         return self._next(self._things, count)
 
     def _next(self, names: Iterator[str], count: int) -> list[str]:
-        found = list(islice(names, count))
-        if len(found) < count:
+        drawn = list(islice(names, count))
+        if len(drawn) < count:
             raise UsageError(
                 "one text does not have enough people and things for these stories",
                 where=self._task,
                 fix="ask fewer samples of a document (per_document), at fewer depths or lengths",
             )
-        return found
+        return drawn
