@@ -45,8 +45,8 @@ class Dataset:
 
 
 LONGBENCH = {
-    one.name: one
-    for one in (
+    dataset.name: dataset
+    for dataset in (
         Dataset("narrativeqa", "single-document QA", "qa_f1", 128, 200),
         Dataset("qasper", "single-document QA", "qa_f1", 128, 200, e_samples=(100, 100, 24)),
         Dataset("multifieldqa_en", "single-document QA", "qa_f1", 64, 150, e_samples=(67, 70, 13)),
@@ -77,8 +77,8 @@ V2_SAMPLES = {"overall": 503, "easy": 192, "hard": 311, "short": 180, "medium": 
 """arXiv 2412.15204: samples by difficulty and by length."""
 
 INFINITEBENCH = {
-    one.name: one
-    for one in (
+    dataset.name: dataset
+    for dataset in (
         Dataset("passkey", "Retrieve.PassKey", "first_integer", 6, 590),
         Dataset("number_string", "Retrieve.Number", "first_integer", 12, 590),
         Dataset("kv_retrieval", "Retrieve.KV", "word_among", 50, 500),
@@ -131,53 +131,53 @@ class BenchmarkFile:
 
 
 @cache
-def open_longbench(place: Path, dataset: str) -> BenchmarkFile:
+def open_longbench(path: Path, dataset: str) -> BenchmarkFile:
     """A data set of LongBench or LongBench-E (`qasper_e`), from a folder, its `data.zip`, or a single file."""
-    return _opened(place, f"{dataset}.jsonl", _longbench_sample)
+    return _opened(path, f"{dataset}.jsonl", _longbench_sample)
 
 
 @cache
-def open_longbench_v2(place: Path) -> BenchmarkFile:
+def open_longbench_v2(path: Path) -> BenchmarkFile:
     """LongBench v2: `data.json`, a list of 503 questions; also one question a line."""
-    return _opened(place, "data.json", _longbench_v2_sample)
+    return _opened(path, "data.json", _longbench_v2_sample)
 
 
 @cache
-def open_infinitebench(place: Path, dataset: str) -> BenchmarkFile:
-    return _opened(place, f"{dataset}.jsonl", _infinitebench_sample)
+def open_infinitebench(path: Path, dataset: str) -> BenchmarkFile:
+    return _opened(path, f"{dataset}.jsonl", _infinitebench_sample)
 
 
-def _opened(place: Path, file: str, read: Callable[[DataRow], BenchmarkSample]) -> BenchmarkFile:
-    raw, where = _read(place, file)
+def _opened(path: Path, file: str, read: Callable[[DataRow], BenchmarkSample]) -> BenchmarkFile:
+    raw, where = _read(path, file)
     samples = tuple(read(row) for row in json_rows(raw, where, SAMPLE))
     if not samples:
         raise SourceError("the file has no samples", where=where)
     return BenchmarkFile(file, raw, samples)
 
 
-def _read(place: Path, file: str) -> tuple[bytes, str]:
-    """The bytes of a data set, and their place for error messages."""
+def _read(path: Path, file: str) -> tuple[bytes, str]:
+    """The bytes of a data set, and where they are for error messages."""
     fix = f"give the folder or archive that holds {file}, or {file} itself; see `leadline sources pull`"
     try:
-        if place.is_dir():
-            files = sorted(place.rglob(file))
+        if path.is_dir():
+            files = sorted(path.rglob(file))
             if not files:
-                raise SourceError(f"no {file} in this folder", where=str(place), fix=fix)
+                raise SourceError(f"no {file} in this folder", where=str(path), fix=fix)
             return files[0].read_bytes(), str(files[0])
-        if zipfile.is_zipfile(place):
-            with zipfile.ZipFile(place) as archive:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
                 inside = [name for name in archive.namelist() if Path(name).name == file]
                 if not inside:
-                    raise SourceError(f"no {file} in this archive", where=str(place), fix=fix)
-                return archive.read(inside[0]), f"{place}, {inside[0]}"
-        refuse_pickle(place)
-        return place.read_bytes(), str(place)
+                    raise SourceError(f"no {file} in this archive", where=str(path), fix=fix)
+                return archive.read(inside[0]), f"{path}, {inside[0]}"
+        refuse_pickle(path)
+        return path.read_bytes(), str(path)
     except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
-        raise SourceError(f"cannot be read: {error}", where=str(place), fix=fix) from None
+        raise SourceError(f"cannot be read: {error}", where=str(path), fix=fix) from None
 
 
 def refuse_pickle(path: Path) -> None:
-    """By its name or by what every pickle begins with."""
+    """Refuses a pickle, by its name or its first bytes."""
     start = b""
     if path.is_file():
         with path.open("rb") as file:

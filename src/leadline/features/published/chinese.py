@@ -46,7 +46,7 @@ class _Dictionary(msgspec.Struct):
     unknown: float
     """The score of a character that no word begins with."""
     scores: dict[str, float]
-    """Of words the logarithm of their share of all; 0 for what is only the beginning of a word."""
+    """The logarithm of each word's share of all words; 0 for text that only begins a word."""
 
 
 @cache
@@ -92,9 +92,9 @@ def _best_path(block: str) -> list[int]:
     path, ends = [0.0] * (size + 1), [0] * size
     for start in range(size - 1, -1, -1):
         best, last, end = -math.inf, 0, start + 1
-        while (found := score(closed[start:end])) is not None:
-            if found:
-                value = found + path[end]
+        while (log_share := score(closed[start:end])) is not None:
+            if log_share:
+                value = log_share + path[end]
                 if value >= best:
                     best, last = value, end
             end += 1

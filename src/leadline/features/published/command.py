@@ -132,13 +132,13 @@ def _score_published(
     read = read_prediction_files(benchmark, files, data=data)
     for note in read.notes:
         warn(note)
-    found = grade_published(benchmark, read.answers, backend=code_metric, compensated=compensated, fine_bins=fine_bins)
-    means = _published_means(found)
+    scores = grade_published(benchmark, read.answers, backend=code_metric, compensated=compensated, fine_bins=fine_bins)
+    means = _published_means(scores)
     if json:
         rows = [
             {"task": s.task, "group": s.group, "metric": s.metric, "samples": s.official.n, "score": s.score}
             | {"official": _estimate_as_json(s.official), "strict": _estimate_as_json(s.strict) if s.strict else None}
-            for s in found
+            for s in scores
         ]
         print_json({"benchmark": benchmark, "tasks": rows, "means": means, "notes": read.notes})
         return
@@ -152,7 +152,7 @@ def _score_published(
             _range(s.official),
             *((f"{100 * s.strict.mean:.2f}", _range(s.strict)) if s.strict else ("-", "-")),
         )
-        for s in found
+        for s in scores
     ]
     header = ("task", "group", "samples", "metric", "score", "95 %", "strict", "95 %")
     print_table(table, header, right=frozenset({2, 4, 5, 6, 7}))
@@ -160,10 +160,10 @@ def _score_published(
         echo(f"mean of tasks{f', {group}' if group else ''}: {value:.2f}")
 
 
-def _published_means(found: list[PublishedScore]) -> dict[str, float]:
+def _published_means(graded: list[PublishedScore]) -> dict[str, float]:
     """By group, where several tasks have it: the mean of the published scores, every task counted once."""
     groups: dict[str, list[float]] = {}
-    for s in found:
+    for s in graded:
         groups.setdefault(s.group, []).append(s.score)
     return {group: sum(scores) / len(scores) for group, scores in groups.items() if len(scores) > 1}
 
@@ -266,11 +266,15 @@ def summarize(
     threshold_share(threshold)
     read = read_table(table)
     rows = [*read.rows, mean_of_tasks(read.rows)] if read.of_tasks else list(read.rows)
-    found = [summarise(row, threshold=threshold, share=share / 100) for row in rows]
-    places = [] if read.of_tasks or len(found) == 1 else _places(found)
+    summaries = [summarise(row, threshold=threshold, share=share / 100) for row in rows]
+    ranking = [] if read.of_tasks or len(summaries) == 1 else _rankings(summaries)
     if json:
-        shown = [_summary_as_json(summary) for summary in found]
-        print_json([row | place for row, place in zip(shown, places, strict=True)] if places else shown)
+        rows_as_json = [_summary_as_json(summary) for summary in summaries]
+        print_json(
+            [row_as_json | ranks for row_as_json, ranks in zip(rows_as_json, ranking, strict=True)]
+            if ranking
+            else rows_as_json
+        )
         return
     header = (
         "",
@@ -280,7 +284,7 @@ def summarize(
         "wAvg dec",
         f">{threshold:g}",
         f"{share:g}% of own",
-        *(("rank inc", "rank dec") if places else ()),
+        *(("rank inc", "rank dec") if ranking else ()),
     )
     cells = [
         (
@@ -289,12 +293,12 @@ def summarize(
             *(f"{v:.1f}" for v in (s.averages.average, s.averages.increasing, s.averages.decreasing)),
             str(s.effective),
             str(s.effective_own),
-            *(map(str, places[number].values()) if places else ()),
+            *(map(str, ranking[number].values()) if ranking else ()),
         )
-        for number, s in enumerate(found)
+        for number, s in enumerate(summaries)
     ]
     print_table(cells, header, right=frozenset(range(1, len(header))))
-    for summary in found:
+    for summary in summaries:
         for disagreement in summary.disagreements:
             warn(f"{summary.row.name}: {disagreement}")
 
@@ -347,7 +351,7 @@ def _bounds(interval: Interval | None) -> dict[str, float | None]:
     }
 
 
-def _places(summaries: Sequence[RowSummary]) -> list[dict[str, int]]:
+def _rankings(summaries: Sequence[RowSummary]) -> list[dict[str, int]]:
     """The ranks of models by both weighted averages, as RULER's table has them."""
     rising, falling = (
         ranks([round(getattr(s.averages, name), 1) for s in summaries]) for name in ("increasing", "decreasing")

@@ -134,7 +134,7 @@ class PublishedTask(PublishedSamples, WordedTask):
             templated=self.templated(),
         )
 
-    def place(self, download: str) -> Path:
+    def data_path(self, download: str) -> Path:
         return find_data(self.data or download, folders=True)
 
 
@@ -156,7 +156,7 @@ class LongBenchV2(PublishedTask):
         return V2_PARTS
 
     def opened(self) -> BenchmarkFile:
-        return open_longbench_v2(self.place("longbench-v2"))
+        return open_longbench_v2(self.data_path("longbench-v2"))
 
     def scores(self) -> tuple[str, ...]:
         return ("longbench_v2", "longbench_v2.compensated")
@@ -267,7 +267,7 @@ class InfiniteBench(PublishedTask):
         }
 
     def opened(self) -> BenchmarkFile:
-        return open_infinitebench(self.place("infinitebench"), self.dataset)
+        return open_infinitebench(self.data_path("infinitebench"), self.dataset)
 
     def scores(self) -> tuple[str, ...]:
         return ("infinitebench",)
@@ -277,8 +277,8 @@ class InfiniteBench(PublishedTask):
 
     def ask(self, sample: BenchmarkSample) -> tuple[str, str]:
         options = "\n".join(f"{letter}. {text}" for letter, text in zip(LETTERS, sample.options, strict=False))
-        given = {"input": sample.question.strip(), "options": options}
-        return self.fill("instruction", **given), self.fill("question", **given)
+        values = {"input": sample.question.strip(), "options": options}
+        return self.fill("instruction", **values), self.fill("question", **values)
 
     def label(self, sample: BenchmarkSample) -> dict[str, str]:
         return {}
@@ -300,7 +300,7 @@ class InfiniteBench(PublishedTask):
 
 def published_suite(name: str, summary: str, task: str, datasets: Sequence[str], length: str, **options: Any) -> Suite:
     """A suite of all data sets of a benchmark, with every sample they have."""
-    tasks = [{"name": task, "label": one, "options": {"dataset": one, **options}} for one in datasets]
+    tasks = [{"name": task, "label": dataset, "options": {"dataset": dataset, **options}} for dataset in datasets]
     return Suite(
         name=name, summary=summary, values={"tasks": tasks, "lengths": length, "samples": 1000, "reading": "fresh"}
     )

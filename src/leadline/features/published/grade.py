@@ -124,7 +124,7 @@ class PublishedScore:
     score: float
     official: Estimate
     strict: Estimate | None = None
-    """Without credit for a list of guesses, where the official rule gives any."""
+    """Without the credit that the official rule gives for a list of guesses; None where it gives none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,8 +39,8 @@ RANKS: tuple[Rank, ...] = ("largest", "second largest", "third largest")
 
 @dataclass(frozen=True, slots=True)
 class RandomPieces:
-    """An endless random order of a bank's pieces, with repetitions. None of them is cut: half a number is another one,
-    and one without its sign is no step of a sum."""
+    """An endless random order of a bank's pieces, with repetitions. No piece is cut: half a number is another number,
+    and a number without its sign is no step of a sum."""
 
     bank: PieceBank
     seed: int
@@ -114,9 +114,9 @@ class Synthetic(WordedTask):
         needed: Sequence[Fact] | None = None,
         whole_document: bool = False,
         scorers: tuple[str, ...] = ("match.all", "infinitebench"),
-        **asked: object,
+        **values: object,
     ) -> Draft:
-        """A document of this filler with one question, whose placeholders are `asked`. Of the facts it needs `needed`,
+        """A document of this filler with one question, whose placeholders have `values`. It needs the facts `needed`,
         or all."""
         return self.new_draft(
             (cell,),
@@ -125,7 +125,7 @@ class Synthetic(WordedTask):
             questions=(
                 DraftQuestion(
                     cell=cell,
-                    text=self.fill("question", **asked),
+                    text=self.fill("question", **values),
                     answer_prefix=self.fill("prefix"),
                     targets=targets,
                     count_targets=count_targets,
@@ -174,9 +174,9 @@ class MathFind(Synthetic):
         before, after = (
             tuple(
                 Fact(f"{cell.key}#{end}{n}", f"{draw.randrange(LOWEST, HIGHEST)},", depth, length)
-                for n, (depth, length) in enumerate(places)
+                for n, (depth, length) in enumerate(guards)
             )
-            for end, places in zip(("before", "after"), guard_places(cells, seed, tokens=4), strict=True)
+            for end, guards in zip(("before", "after"), guard_places(cells, seed, tokens=4), strict=True)
         )
         numbers = _bank("numbers", tuple(f" {number}," for number in range(LOWEST, HIGHEST)))
         return self._ask(
@@ -243,7 +243,7 @@ RUN = question_parts(
 NAMES = 900_000
 """Functions are named by six digits: those of the haystack come first in a fixed order, those of a chain later."""
 MOST_FUNCTIONS = 1 << 19
-"""Of a haystack: enough for ten million tokens, and so many names are left for chains."""
+"""The most functions of a haystack: enough for ten million tokens, and names enough are left for chains."""
 
 
 class CodeRun(Synthetic):
@@ -275,7 +275,7 @@ class CodeRun(Synthetic):
             Fact(f"{cell.key}#{n}", text, depth, cell.length)
             for n, (text, depth) in enumerate(zip(draw.sample(texts, len(texts)), depths, strict=True))
         )
-        given = draw.randrange(1, 1000)
+        argument = draw.randrange(1, 1000)
         everything = bulk_rng("functions").permutation(size)
         pile = DocumentPile(
             _functions(size), everything[:0], everything, _haystack(seed, self.cluster(cells)), prefix_stable=True
@@ -284,9 +284,9 @@ class CodeRun(Synthetic):
             cell,
             pile,
             facts,
-            (str(given + sum(steps)),),
+            (str(argument + sum(steps)),),
             allowance=self.answer_tokens,
-            call=f"{names[0]}({given})",
+            call=f"{names[0]}({argument})",
         )
 
 

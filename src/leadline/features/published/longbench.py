@@ -140,10 +140,10 @@ class LongBench(PublishedTask):
     def opened(self) -> BenchmarkFile:
         if self.edition == "e" and not LONGBENCH[self.dataset].in_e:
             raise UnknownName("data set of LongBench-E", self.dataset, [n for n, d in LONGBENCH.items() if d.in_e])
-        place = self.place("longbench")
+        path = self.data_path("longbench")
         if self.edition == "mini":
-            return _open_mini(place, self.dataset)
-        return open_longbench(place, self.dataset + ("_e" if self.edition == "e" else ""))
+            return _open_mini(path, self.dataset)
+        return open_longbench(path, self.dataset + ("_e" if self.edition == "e" else ""))
 
     def scores(self) -> tuple[str, ...]:
         return scorers_of(self.dataset)
@@ -166,14 +166,14 @@ class LongBench(PublishedTask):
 
 
 @cache
-def _open_mini(place: Path, dataset: str) -> BenchmarkFile:
-    file = open_longbench(place, dataset)
+def _open_mini(path: Path, dataset: str) -> BenchmarkFile:
+    file = open_longbench(path, dataset)
     chosen = set(mini_samples()[dataset])
     samples = tuple(sample for sample in file.samples if sample_digest(sample) in chosen)
     if len(samples) != len(chosen):
         raise SourceError(
             f"{len(samples)} of the {len(chosen)} samples of MiniLongBench are in this file",
-            where=f"{place}, {file.name}",
+            where=f"{path}, {file.name}",
             fix="give LongBench's own file in whole; docs/longbench.md names the revision that is read",
         )
     return BenchmarkFile(f"{file.name}, MiniLongBench", file.raw, samples)
@@ -203,7 +203,7 @@ LONGBENCH_E_SUITE = published_suite(
     "longbench-e",
     "LongBench-E: 13 data sets in even length bins",
     "longbench_dataset",
-    [name for name, one in LONGBENCH.items() if one.in_e],
+    [name for name, dataset in LONGBENCH.items() if dataset.in_e],
     "32k",
     edition="e",
 )

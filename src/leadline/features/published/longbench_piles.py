@@ -80,23 +80,23 @@ class LongBenchPile(DocumentQuestions):
         return open_pile(find_data(self.data or "longbench", folders=True), self.dataset, self.split)
 
     def question(
-        self, cell: Cell, asked: FileQuestion, facts: Sequence[Fact], others: tuple[str, ...]
+        self, cell: Cell, file_question: FileQuestion, facts: Sequence[Fact], others: tuple[str, ...]
     ) -> DraftQuestion:
-        input_value = {"input": asked.text} if "input" in self.parts()["question"].needs else {}
+        input_value = {"input": file_question.text} if "input" in self.parts()["question"].needs else {}
         return DraftQuestion(
             cell=cell,
             text=self.fill("question", **input_value),
             answer_prefix="",
-            targets=asked.answers,
+            targets=file_question.answers,
             count_targets=_distinct_paragraphs if self.dataset == "passage_count" else None,
             allowance=self.answer_tokens or LONGBENCH[self.dataset].new_tokens,
             scorers=scorers_of(self.dataset),
             facts=tuple(fact.id for fact in facts),
-            distractors=tuple(other for other in others if other not in asked.answers),
-            labels=asked.labels,
+            distractors=tuple(other for other in others if other not in file_question.answers),
+            labels=file_question.labels,
             match="any",
             dataset=self.dataset,
-            choices=asked.choices,
+            choices=file_question.choices,
         )
 
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
@@ -104,12 +104,12 @@ class LongBenchPile(DocumentQuestions):
         if self.dataset != "passage_count":
             return replace(super().draft(cells, seed=seed), templated=templated)
         cluster, bank = self.cluster(cells), self.corpus().bank
-        asked = FileQuestion("", (), (), ())
+        no_question = FileQuestion("", (), (), ())
         return self.new_draft(
             cells,
             filler=RepeatedParagraphs(bank, seed_of(seed, "paragraphs", *cluster.coordinates)),
             facts=(),
-            questions=(self.question(cell, asked, (), ()) for cell in cells),
+            questions=(self.question(cell, no_question, (), ()) for cell in cells),
         )
 
 
@@ -131,11 +131,11 @@ class RepeatedParagraphs:
         fresh = bulk_rng(self.seed, "new").random(count) < share
         earlier = bulk_rng(self.seed, "earlier").random(count)
         unused = iter(bulk_rng(self.seed, "order").permutation(len(self.bank.pieces)).tolist())
-        found: list[int] = []
+        drawn: list[int] = []
         for number in range(count):
-            piece = next(unused, None) if fresh[number] or not found else None
-            found.append(found[int(earlier[number] * number)] if piece is None else piece)
-        return np.array(found, np.int64)
+            piece = next(unused, None) if fresh[number] or not drawn else None
+            drawn.append(drawn[int(earlier[number] * number)] if piece is None else piece)
+        return np.array(drawn, np.int64)
 
 
 def _distinct_paragraphs(text: str) -> tuple[str, ...]:
@@ -164,15 +164,15 @@ _COLON = {"passage_retrieval_en": ": ", "passage_retrieval_zh": "："}
 
 
 @cache
-def open_pile(place: Path, dataset: str, split: Split) -> QuestionCorpus:
+def open_pile(path: Path, dataset: str, split: Split) -> QuestionCorpus:
     """The items of all samples of a data set, each once, and a question for each sample that can be asked of them."""
-    file = open_longbench(place, dataset)
+    file = open_longbench(path, dataset)
     items = [_items(sample.context, dataset) for sample in file.samples]
     if not all(items):
-        number = next(n for n, found in enumerate(items, 1) if not found)
+        number = next(n for n, sample_items in enumerate(items, 1) if not sample_items)
         raise SourceError(
             f"sample {number} of {dataset} has no {_STARTS[dataset]!r} in its text",
-            where=f"{place}, {file.name}",
+            where=f"{path}, {file.name}",
             fix="give LongBench's own file; docs/longbench.md names the revision that is read",
         )
     every = dict.fromkeys(item for own in items for item in own if split_of(item) == split)
@@ -180,7 +180,7 @@ def open_pile(place: Path, dataset: str, split: Split) -> QuestionCorpus:
     samples = zip(file.samples, items, strict=True)
     questions = tuple(question for sample, own in samples for question in pile.questions(sample, own, split))
     if not questions and dataset != "passage_count":
-        raise SourceError(f"no sample of {dataset} can be asked over a pile", where=f"{place}, {file.name}")
+        raise SourceError(f"no sample of {dataset} can be asked over a pile", where=f"{path}, {file.name}")
     return QuestionCorpus(file.name, pile.printed, questions, fillers=len(every))
 
 

@@ -131,7 +131,7 @@ def score(
 
 
 def strict_score(task: Dataset, prediction: str, references: Sequence[str], classes: Sequence[str] | None) -> float:
-    """1 or 0 where the official rule gives part of the credit to a list of guesses; the official score elsewhere."""
+    """1 or 0 where the official rule gives partial credit for a list of guesses; the official score elsewhere."""
     if task.metric in ("count", "retrieval", "retrieval_zh"):
         return float(len(set(_INTEGER.findall(prediction))) == 1 and score(task, prediction, references) > 0)
     if task.metric == "classification":
@@ -158,7 +158,7 @@ def _official(question: Question, answer: str, *, backend: EditBackend) -> Score
 
 
 def _strict(question: Question, answer: str) -> Score:
-    """The same without part of the credit for a list of guesses."""
+    """The same, but a list of guesses gets no partial credit."""
     dataset = dataset_of(question, LONGBENCH)
     value = strict_score(dataset, answer, question.targets, question.choices)
     metric = f"{dataset.metric}, strict"
@@ -233,6 +233,6 @@ def babilong(task: str, prediction: str, reference: str, question: str) -> float
     nested = any(inner != label and inner in label for inner in labels for label in labels)  # "one" is in "none"
     if nested:
         words = re.findall(r"\w+", prediction.lower().split(".")[0])
-        asked = set(re.findall(r"\w+", question.lower()))
-        return float({word for word in words if word in labels - asked} == {reference.lower()})
+        question_words = set(re.findall(r"\w+", question.lower()))
+        return float({word for word in words if word in labels - question_words} == {reference.lower()})
     return names_only(prediction, question, reference, labels)

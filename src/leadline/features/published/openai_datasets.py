@@ -43,15 +43,15 @@ class RowFile(Generic[S]):
 
 
 def _read(
-    name: str, place: Path, read: Callable[[DataRow, str], S], wanted: Callable[[S], bool], what: str
+    name: str, path: Path, read: Callable[[DataRow, str], S], wanted: Callable[[S], bool], what: str
 ) -> RowFile[S]:
     """`read` makes a sample of a row and its name; those `wanted` are kept."""
-    files, kind = data_files(place), RowKind("a row of this data set", f"see docs/{name}.md")
+    files, kind = data_files(path), RowKind("a row of this data set", f"see docs/{name}.md")
     every = (read(row, f"{file.stem}/{n}") for file in files for n, row in enumerate(read_rows(file, kind)))
     samples = tuple(filter(wanted, every))
     if not samples:
-        raise SourceError(f"there is no sample {what}", where=str(place))
-    return RowFile(f"{name} ({place.name})", digest_of(files), samples)
+        raise SourceError(f"there is no sample {what}", where=str(path))
+    return RowFile(f"{name} ({path.name})", digest_of(files), samples)
 
 
 # --- GraphWalks -----------------------------------------------------------------------------------
@@ -85,8 +85,8 @@ def _walk_sample(row: DataRow, name: str) -> WalkSample:
 
 
 @cache
-def open_graphwalks(place: Path, kind: str) -> RowFile[WalkSample]:
-    return _read("graphwalks", place, _walk_sample, lambda sample: kind in ("all", sample.kind), f"of the type {kind}")
+def open_graphwalks(path: Path, kind: str) -> RowFile[WalkSample]:
+    return _read("graphwalks", path, _walk_sample, lambda sample: kind in ("all", sample.kind), f"of the type {kind}")
 
 
 class GraphWalksDataset(PublishedSamples):
@@ -145,18 +145,20 @@ class MrcrSample:
     """Of prompt and answer, where the row states them."""
 
     @property
-    def place(self) -> int | None:
+    def asked_turn(self) -> int | None:
         """The turn with the text that is asked for."""
         text = self.answer.removeprefix(self.opening).strip()
         return next((n for n, t in enumerate(self.turns) if t.role == "assistant" and t.text.strip() == text), None)
 
     def alike(self) -> list[int]:
         """The answers to the same request, in their order."""
-        if not self.place:
+        if not self.asked_turn:
             return []
-        asked = self.turns[self.place - 1].text
+        request = self.turns[self.asked_turn - 1].text
         answered = zip(self.turns, self.turns[1:], strict=False)
-        return [n for n, (one, two) in enumerate(answered, 1) if one.text == asked and two.role == "assistant"]
+        return [
+            n for n, (before, turn) in enumerate(answered, 1) if before.text == request and turn.role == "assistant"
+        ]
 
 
 def _mrcr_sample(row: DataRow, name: str) -> MrcrSample:
@@ -186,10 +188,10 @@ def _turn(message: Any, row: DataRow) -> Turn:
 
 
 @cache
-def open_mrcr(place: Path, needles: int) -> RowFile[MrcrSample]:
+def open_mrcr(path: Path, needles: int) -> RowFile[MrcrSample]:
     return _read(
         "mrcr",
-        place,
+        path,
         _mrcr_sample,
         lambda sample: needles in (0, sample.needles),
         f"with {needles or 'any'} needles",
@@ -222,8 +224,8 @@ class MrcrDataset(PublishedSamples):
         draft = self.write(cells, seed=seed)
         [question] = draft.questions
         size = len(fitter.tokenizer.encode(question.targets[0]))
-        asked = msgspec.structs.replace(question, allowance=self.answer_tokens or size + SPARE_TOKENS)
-        document = fitter.fit(replace(draft, questions=(asked,)))
+        sized = msgspec.structs.replace(question, allowance=self.answer_tokens or size + SPARE_TOKENS)
+        document = fitter.fit(replace(draft, questions=(sized,)))
         [probe] = document.probes
         if "bin" not in probe.question.labels:
             labels = {**probe.question.labels, "bin": bin_of(probe.prompt_tokens + size)}
@@ -236,7 +238,7 @@ class MrcrDataset(PublishedSamples):
         *turns, last = sample.turns
         end = turns[-1].role if turns else last.role
         alike = sample.alike()
-        others = tuple(sample.opening + sample.turns[n].text for n in alike if n != sample.place)
+        others = tuple(sample.opening + sample.turns[n].text for n in alike if n != sample.asked_turn)
         return verbatim_draft(
             joined(turns) + closes(end, last.role) if turns else "",
             DraftQuestion(
@@ -262,16 +264,16 @@ class MrcrDataset(PublishedSamples):
 
 def _ordinal(sample: MrcrSample, alike: Sequence[int]) -> int:
     """Which of the texts alike is asked for; 0 if that is not known."""
-    if sample.place is None:
+    if sample.asked_turn is None:
         return 0
-    return alike.index(sample.place) + 1 if sample.place in alike else 1
+    return alike.index(sample.asked_turn) + 1 if sample.asked_turn in alike else 1
 
 
 def _mrcr_labels(sample: MrcrSample) -> dict[str, str]:
     labels = {"sample_id": sample.id, "needles": str(sample.needles)}
     if sample.tokens is not None:
         labels["bin"] = bin_of(sample.tokens)
-    if sample.place is not None:
-        before = sum(len(turn.text) for turn in sample.turns[: sample.place])
+    if sample.asked_turn is not None:
+        before = sum(len(turn.text) for turn in sample.turns[: sample.asked_turn])
         labels["depth"] = f"{before / max(sum(len(turn.text) for turn in sample.turns), 1):.4f}"
     return labels

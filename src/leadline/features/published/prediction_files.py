@@ -55,7 +55,7 @@ class PublishedAnswer:
 class PredictionFiles:
     answers: list[PublishedAnswer]
     notes: list[str]
-    """What was odd and read all the same."""
+    """Oddities that were read all the same."""
 
 
 def read_prediction_files(benchmark: Benchmark, paths: Sequence[Path], *, data: Path | None = None) -> PredictionFiles:
@@ -121,11 +121,11 @@ def task_of(path: Path) -> str:
 def _sizes(benchmark: Benchmark) -> dict[str, int]:
     """The number of samples of every task."""
     if benchmark == "longbench-e":
-        return {name: sum(one.e_samples) for name, one in LONGBENCH.items() if one.in_e}
+        return {name: sum(dataset.e_samples) for name, dataset in LONGBENCH.items() if dataset.in_e}
     if benchmark == "longbench-v2":
         return {"longbench-v2": V2_SAMPLES["overall"]}
     tasks = {"longbench": LONGBENCH, "infinitebench": INFINITEBENCH}.get(benchmark, {})
-    return {name: one.samples for name, one in tasks.items()}
+    return {name: dataset.samples for name, dataset in tasks.items()}
 
 
 _OTHER_SIZES = {("infinitebench", "longbook_qa_chn"): 189}

@@ -27,12 +27,12 @@ def published_section(runs: Sequence[Run], names: Sequence[str]) -> ReportSectio
     scores = published_scores(runs[0])
     if not scores:
         return None
-    notes = [CUT_NOTE] if any(one.cut or one.not_sent for one in scores) else []
-    notes += [MEMORY_NOTE] if any(one.memory for one in scores) else []
+    notes = [CUT_NOTE] if any(row.cut or row.not_sent for row in scores) else []
+    notes += [MEMORY_NOTE] if any(row.memory for row in scores) else []
     return ReportSection(
         "Published benchmarks, official scores",
         (*map(SectionText, notes), published_table(scores)),
-        [published_values(one) for one in scores],
+        [published_values(row) for row in scores],
         link="Benchmarks",
         has_scores=True,
     )
@@ -44,21 +44,21 @@ def published_scores(run: Run) -> list[GroupScore]:
 
 
 def published_table(scores: Sequence[GroupScore]) -> TextTable:
-    """By length bin, difficulty and domain, and the means over data sets. Columns in which nothing would stand are left
-    out, so that the others fit a screen."""
-    limits = {one.length for one in scores}
-    columns: dict[str, Callable[[GroupScore], str]] = {"group": lambda one: short_name(one.group)}
+    """By length bin, difficulty and domain, and the means over data sets. Empty columns are left out, so that the
+    others fit a screen."""
+    limits = {row.length for row in scores}
+    columns: dict[str, Callable[[GroupScore], str]] = {"group": lambda row: short_name(row.group)}
     if len(limits) > 1:
-        columns["limit"] = lambda one: format_length(one.length)
-    columns["samples"] = lambda one: f"{one.score.n:,}" if one.score else "0"
-    columns["score"] = lambda one: _format_score(one.score)
-    if any(one.memory for one in scores):
-        columns["no text"] = lambda one: _format_score(one.memory)
-    if any(one.cut for one in scores):
+        columns["limit"] = lambda row: format_length(row.length)
+    columns["samples"] = lambda row: f"{row.score.n:,}" if row.score else "0"
+    columns["score"] = lambda row: _format_score(row.score)
+    if any(row.memory for row in scores):
+        columns["no text"] = lambda row: _format_score(row.memory)
+    if any(row.cut for row in scores):
         columns["cut"] = _format_cut
-    if any(one.not_sent for one in scores):
-        columns["not sent"] = lambda one: f"{one.not_sent:,}" if one.not_sent else ""
-    rows = [(short_name(one.task), *(cell(one) for cell in columns.values())) for one in scores]
+    if any(row.not_sent for row in scores):
+        columns["not sent"] = lambda row: f"{row.not_sent:,}" if row.not_sent else ""
+    rows = [(short_name(row.task), *(cell(row) for cell in columns.values())) for row in scores]
     for (length, group), mean in means_over_tasks(scores).items():
         shown = {"group": short_name(group), "limit": format_length(length), "score": f"{100 * mean:.2f}"}
         rows.append(("mean", *(shown.get(column, "") for column in columns)))
@@ -73,22 +73,22 @@ def _format_score(score: Estimate | None) -> str:
     return f"{100 * score.mean:.2f} ({100 * score.interval.low:.1f}–{100 * score.interval.high:.1f})"
 
 
-def _format_cut(one: GroupScore) -> str:
-    if not one.cut:
+def _format_cut(row: GroupScore) -> str:
+    if not row.cut:
         return ""
-    return f"{one.cut:,} ({100 * one.whole.mean:.2f})" if one.whole else f"{one.cut:,}"
+    return f"{row.cut:,} ({100 * row.whole.mean:.2f})" if row.whole else f"{row.cut:,}"
 
 
-def published_values(one: GroupScore) -> dict[str, Any]:
+def published_values(row: GroupScore) -> dict[str, Any]:
     """Scores in percent, as the benchmarks print them."""
     return {
-        "task": one.task,
-        "length": one.length,
-        "group": one.group,
-        "metric": one.metric,
-        "score": estimate_values(one.score),
-        "cut": one.cut,
-        "not_sent": one.not_sent,
-        "score_of_whole": estimate_values(one.whole),
-        "score_without_text": estimate_values(one.memory),
+        "task": row.task,
+        "length": row.length,
+        "group": row.group,
+        "metric": row.metric,
+        "score": estimate_values(row.score),
+        "cut": row.cut,
+        "not_sent": row.not_sent,
+        "score_of_whole": estimate_values(row.whole),
+        "score_without_text": estimate_values(row.memory),
     }

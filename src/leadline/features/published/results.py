@@ -212,15 +212,15 @@ def read_printed_table(path: Path, samples: int | None = None) -> PrintedTable |
     if max(_hits(rows, known), _hits(header, known)) < 2 or any(length_of(name) is not None for name in header):
         return None
     tasks_down = _hits(rows, known) >= _hits(header, known)
-    found = []
+    printed = []
     for number, line in body:
         cells = dict(zip(header[1:], line[1:], strict=False))
         counted = next((cells.pop(name) for name in list(cells) if name.lower() in ("samples", "n")), "")
         n = samples if samples or not counted.isdigit() else int(counted)
         for column, text in cells.items():
             model, task = (column, line[0]) if tasks_down else (line[0], column)
-            found.append(_Printed(model, task, text, n, f"{path}:{number}, column {column}"))
-    return _printed_table(benchmark, known, found)
+            printed.append(_Printed(model, task, text, n, f"{path}:{number}, column {column}"))
+    return _printed_table(benchmark, known, printed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,16 +239,16 @@ def _from_json(path: Path, samples: int | None) -> PrintedTable:
     model = path.resolve().parent.name
     if not isinstance(content, dict) or not _hits(list(content), known):
         raise SourceError("not a result.json of LongBench", where=str(path), fix='it has {"qasper": 43.2, ...}')
-    found = []
+    printed = []
     for task, score in content.items():
         bins = score if isinstance(score, dict) else {"": score}
         for name, value in bins.items():
-            at = next((n for n, (_, one) in enumerate(E_BINS) if one == name), None)
+            at = next((n for n, (_, bin_name) in enumerate(E_BINS) if bin_name == name), None)
             counts = LONGBENCH[known[_plain(task)][0]].e_samples if _plain(task) in known else ()
             n = samples or (counts[at] if at is not None and counts else 0 if name else None)
             title = f"{task} {name}" if name else task
-            found.append(_Printed(model, title, str(value), n, f"{path}, {title}"))
-    return _printed_table("LongBench", known, found)
+            printed.append(_Printed(model, title, str(value), n, f"{path}, {title}"))
+    return _printed_table("LongBench", known, printed)
 
 
 def _printed_table(benchmark: str, known: Mapping[str, _Task], printed: Sequence[_Printed]) -> PrintedTable:
@@ -288,12 +288,12 @@ _Task = tuple[str, str, int]
 
 def _benchmarks() -> dict[str, dict[str, _Task]]:
     """By benchmark, its tasks by the names that tables have for them."""
-    longbench = {_plain(name): (name, one.metric, one.samples) for name, one in LONGBENCH.items()}
+    longbench = {_plain(name): (name, dataset.metric, dataset.samples) for name, dataset in LONGBENCH.items()}
     longbench |= {alias: longbench[_plain(name)] for alias, name in _ALIASES.items()}
     infinite = {
-        _plain(name): (one.name, one.metric, one.samples)
-        for one in INFINITEBENCH.values()
-        for name in (one.name, one.category)
+        _plain(name): (dataset.name, dataset.metric, dataset.samples)
+        for dataset in INFINITEBENCH.values()
+        for name in (dataset.name, dataset.category)
     }
     v2 = {name: (name, "accuracy", samples) for name, samples in V2_SAMPLES.items()}
     return {"LongBench": longbench, "InfiniteBench": infinite, "LongBench v2": v2}

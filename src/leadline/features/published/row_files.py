@@ -18,7 +18,7 @@ ENDINGS = (".parquet", ".jsonl", ".json")
 
 @dataclass(frozen=True, slots=True)
 class RowKind:
-    """What the rows of a file should be, and what helps if one is not, for error messages."""
+    """For error messages: what the rows of a file should be, and the fix if one is not."""
 
     what: str
     fix: str
@@ -55,12 +55,12 @@ class DataRow:
         return [str(item) for item in items]
 
 
-def data_files(place: Path) -> list[Path]:
+def data_files(path: Path) -> list[Path]:
     """The file itself, or all data files below a folder, by name."""
-    files = [place] if place.is_file() else sorted(p for p in place.rglob("*") if p.suffix in ENDINGS)
+    files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.suffix in ENDINGS)
     if not files:
         raise SourceError(
-            "there is no data file here", where=str(place), fix=f"give a file or folder of {', '.join(ENDINGS)} files"
+            "there is no data file here", where=str(path), fix=f"give a file or folder of {', '.join(ENDINGS)} files"
         )
     return files
 
