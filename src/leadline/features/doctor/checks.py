@@ -33,9 +33,9 @@ class Check:
     cheap: bool = False
     """Whether a run makes it before it begins: it needs a few small requests at most."""
     requests: int = 0
-    """How many small requests it usually needs; those it shares with a check before it are counted there."""
+    """The small requests that it usually needs. Requests shared with an earlier check are counted there."""
     documents: int = 0
-    """How many questions about a document as long as the window."""
+    """The questions about a document as long as the window."""
 
 
 CHECKS: tuple[Check, ...] = (
@@ -97,7 +97,7 @@ CHECKS: tuple[Check, ...] = (
     Check("model_name", "name of the model", "the results are those of another model",
           serving.check_model_name, cheap=True),
 )  # fmt: skip
-"""In the order in which they are made: the last ones use what all replies before them said."""
+"""In the order in which they are made. The last ones use all earlier replies."""
 
 Progress = Callable[[int, int, str], None]
 """(number of the check, number of checks, its title), before each check."""
@@ -148,7 +148,7 @@ def examine(
     serving.require_answer(examiner)
     checks = choose_checks(only, cheap=cheap)
     if any(check.make is serving.check_preemption for check in checks):
-        examiner.once(serving.preemptions)  # the count before everything that is asked
+        examiner.once(serving.preemptions)  # the count before the first request
     kept = before or KeptChecks()
     examiner.numbers.update(kept.numbers)
     results = {result.check: result for result in kept.results}
@@ -197,26 +197,26 @@ def _make(check: Check, examiner: Examiner, progress: Progress, number: int, cou
     progress(number, count, check.title)
     began, before = time.monotonic(), examiner.requests
     try:
-        found = check.make(examiner)
+        outcome = check.make(examiner)
     except CannotCheck as why:
-        found = Skipped(str(why))
+        outcome = Skipped(str(why))
     except ServerAway:
         raise
     except LeadlineError as error:  # a document that cannot be made, an endpoint that fails
-        found = Skipped(error.what)
+        outcome = Skipped(error.what)
     except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
-        found = Skipped(f"the server's reply cannot be read ({type(error).__name__}: {str(error)[:200]})")
+        outcome = Skipped(f"the server's reply cannot be read ({type(error).__name__}: {str(error)[:200]})")
     return CheckResult.of(
         check.id,
         check.title,
         check.effect,
-        found,
+        outcome,
         requests=examiner.requests - before,
         seconds=time.monotonic() - began,
     )
 
 
 def cheap_findings(model: Model) -> tuple[str, ...]:
-    """What the checks that a run makes before it begins find, one line for each finding."""
-    found = examine(model, cheap=True).findings
-    return tuple(f"{r.title}: {r.evidence}. Effect: {r.effect}. Fix: {r.fix}" for r in found)
+    """One line for each finding of the checks that a run makes before it begins."""
+    findings = examine(model, cheap=True).findings
+    return tuple(f"{r.title}: {r.evidence}. Effect: {r.effect}. Fix: {r.fix}" for r in findings)

@@ -30,9 +30,9 @@ from leadline.run.plan import open_model, refuse_secrets
 
 CHECK_HELP = f"Make only this check: {', '.join(check.id for check in CHECKS)}. Repeatable. [default: all]"
 RATE_LIMIT_SECONDS = 60.0
-"""How long a rate limit is waited for when the model is opened."""
+"""The longest wait for a rate limit when the model is opened."""
 KEPT_SECONDS = 3600.0
-"""How long the results of a check-up that was stopped are used: later the server may be another one."""
+"""The results of a stopped check-up are used this long. Later the server may be another one."""
 LONGEST_HELP = (
     "Longest prompt to send, in tokens. [default: the claimed window, up to 128k; 4k if the model claims none]"
 )
@@ -136,11 +136,19 @@ class Unfinished:
     @classmethod
     def of(cls, model: Model, only: Sequence[str], quick: bool, longest: int | None) -> Unfinished:
         address = model.address if isinstance(model, Remote) else ""
-        asked = [address, model.card.name, model.card.fingerprints, sorted(only), quick, longest, leadline.__version__]
-        return cls(cache_folder() / "doctor" / f"{digest(asked)}.json")
+        request = [
+            address,
+            model.card.name,
+            model.card.fingerprints,
+            sorted(only),
+            quick,
+            longest,
+            leadline.__version__,
+        ]
+        return cls(cache_folder() / "doctor" / f"{digest(request)}.json")
 
     def read(self) -> KeptChecks | None:
-        """What was found before the same command was stopped; None if there is nothing, or if it is old."""
+        """The findings from before the same command was stopped; None if there are none or they are old."""
         try:
             age = time.time() - self._file.stat().st_mtime
         except OSError:
@@ -172,11 +180,11 @@ RESULTS: dict[CheckStatus, tuple[str, str]] = {
     "finding": ("FINDING", "bold red"),
     "not_made": ("not made", "yellow"),
 }
-"""How a result is written, and in which colour."""
+"""The word and the colour of a result."""
 
 
 class _ResultsInText:
-    """A line for each check when it is made, with effect and fix of a finding, and how many there were at the end."""
+    """Prints a line for each check when it is made, with effect and fix of a finding, and the counts at the end."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._console = SanitisingConsole()
@@ -212,7 +220,7 @@ def _counts(checkup: CheckReport) -> str:
     """`2 findings; 15 checks fine, 1 not made; 123 requests, 45,678 prompt tokens, 12 s`."""
     fine = sum(result.status == "ok" for result in checkup.results)
     skipped = sum(result.status == "not_made" for result in checkup.results)
-    found = format_count(len(checkup.findings), "finding") if checkup.findings else "no findings"
+    findings = format_count(len(checkup.findings), "finding") if checkup.findings else "no findings"
     tokens, duration = f"{checkup.prompt_tokens:,} prompt tokens", format_duration(checkup.seconds)
     cost = f"{format_count(checkup.requests, 'request')}, {tokens}, {duration}"
-    return f"{found}; {format_count(fine, 'check')} fine, {skipped} not made; {cost}"
+    return f"{findings}; {format_count(fine, 'check')} fine, {skipped} not made; {cost}"

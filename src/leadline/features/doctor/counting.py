@@ -1,8 +1,8 @@
 """Checks of token counts: tokenizer, receipts, rewritten text, prefix cache.
 
 All but the last come from one experiment: texts of several kinds are sent, and the server's counts of them (receipts)
-are compared with ours. What the difference depends on says what is wrong: a constant is text that was added, a factor
-is another way of counting, a difference for some kinds of text is another tokenizer or a rewritten text.
+are compared with ours. The form of the difference says what is wrong: a constant is text that was added, a factor is
+another way of counting, a difference for some kinds of text is another tokenizer or a rewritten text.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from leadline.stats.drift import token_drift
 
 SCALE = 0.02
 CACHE_TOKENS, HOSTED_TOKENS = 1024, 4608
-"""Prompt tokens for the check of the prefix cache: hosted servers keep nothing that is shorter than 1,024 to 4,096."""
+"""Prompt tokens for the check of the prefix cache: hosted servers keep only prompts of at least 1,024 to 4,096."""
 CACHE_SHARE = 0.5
 FASTER, SLOW_SECONDS = 0.6, 0.5
-"""A cached text takes less than this share of the time, which shows only where reading takes longer than that."""
+"""Reading a cached text takes less than this share of the time. That shows only if reading takes longer than this."""
 FEW = 8
-"""Tokens of an answer that is not looked at: with one, a model that thinks may return nothing that can be read."""
+"""Tokens of an answer that is ignored. With a single token a model that thinks may return no readable reply."""
 CODE = "code"
 COUNTED_ANSWER = 48
 """Tokens of the answer whose count is checked."""
@@ -82,7 +82,7 @@ def remote_tokenizer(examiner: Examiner) -> ServerTokenizer | None:
 class CountPattern:
     """How receipts differ from our counts."""
 
-    given: bool
+    has_receipts: bool
     constant: bool = False
     """The same receipt for texts of different lengths."""
     addition: int = 0
@@ -99,40 +99,42 @@ class CountPattern:
     @property
     def is_true(self) -> bool:
         """Whether a receipt says how many tokens were read."""
-        return self.given and not self.constant and self.scaled == 1.0 and not self.odd and not self.respaced
+        return self.has_receipts and not self.constant and self.scaled == 1.0 and not self.odd and not self.respaced
 
 
 def pattern(examiner: Examiner) -> CountPattern:
-    found = examiner.once(counts)
-    apart = tuple(c.name for c in found if c.tokenized is not None and c.tokenized != c.ours)
-    if any(c.receipt is None for c in found):
+    text_counts = examiner.once(counts)
+    apart = tuple(c.name for c in text_counts if c.tokenized is not None and c.tokenized != c.ours)
+    if any(c.receipt is None for c in text_counts):
         return CountPattern(False, tokenizes_differently=apart)
-    receipts = [c.receipt or 0 for c in found]
+    receipts = [c.receipt or 0 for c in text_counts]
     if len(set(receipts)) == 1:
         return CountPattern(True, constant=True, tokenizes_differently=apart)
-    base, long = found[0], found[1]
+    base, long = text_counts[0], text_counts[1]
     factor = (receipts[1] - receipts[0]) / (long.expected - base.expected)
-    allowed = _allowed(examiner, found)
+    allowed = _allowed(examiner, text_counts)
     if abs(factor - 1) <= SCALE:
-        odd = tuple(c.name for c in found if abs(c.difference - base.difference) > allowed)
+        odd = tuple(c.name for c in text_counts if abs(c.difference - base.difference) > allowed)
         if odd == (CODE,):
             return CountPattern(True, addition=base.difference, respaced=True, tokenizes_differently=apart)
         return CountPattern(True, addition=base.difference, odd=odd, tokenizes_differently=apart)
     added = receipts[0] - factor * base.expected
-    fits = all(abs(r - added - factor * c.expected) <= max(2, SCALE * r) for r, c in zip(receipts, found, strict=True))
-    odd = () if fits else tuple(c.name for c in found if abs(c.difference) > allowed)
+    fits = all(
+        abs(r - added - factor * c.expected) <= max(2, SCALE * r) for r, c in zip(receipts, text_counts, strict=True)
+    )
+    odd = () if fits else tuple(c.name for c in text_counts if abs(c.difference) > allowed)
     return CountPattern(True, scaled=factor if fits else 1.0, odd=odd, tokenizes_differently=apart)
 
 
-def _allowed(examiner: Examiner, found: Sequence[TextCount]) -> int:
-    """By how many tokens counts may differ: the ends of a text can merge with a template that is not known."""
+def _allowed(examiner: Examiner, text_counts: Sequence[TextCount]) -> int:
+    """The tokens by which counts may differ: the ends of a text can merge with an unknown template."""
     frame = examiner.need_server().frame
-    known = bool(frame.before or frame.after) and all(c.tokenized == c.ours for c in found)
+    known = bool(frame.before or frame.after) and all(c.tokenized == c.ours for c in text_counts)
     return 0 if known else ALLOWED_DIFFERENCE
 
 
-def _show(found: Sequence[TextCount]) -> str:
-    shown = (f"{c.name}: {c.expected:,} sent, {c.receipt:,} counted" for c in found if c.receipt is not None)
+def _show(text_counts: Sequence[TextCount]) -> str:
+    shown = (f"{c.name}: {c.expected:,} sent, {c.receipt:,} counted" for c in text_counts if c.receipt is not None)
     return "; ".join(shown)
 
 
@@ -141,30 +143,33 @@ def _show(found: Sequence[TextCount]) -> str:
 
 def check_tokenizer(examiner: Examiner) -> Ok | Finding | Skipped:
     fix = "give tokenizer=FOLDER with this model's tokenizer.json; the server may also have loaded another model"
-    found, seen = examiner.once(counts), examiner.once(pattern)
+    text_counts, seen = examiner.once(counts), examiner.once(pattern)
     if seen.tokenizes_differently:
-        one = next(c for c in found if c.name == seen.tokenizes_differently[0])
-        counted = f"{one.name} has {one.ours} tokens here and {one.tokenized} in the server's /tokenize"
+        differing = next(c for c in text_counts if c.name == seen.tokenizes_differently[0])
+        counted = (
+            f"{differing.name} has {differing.ours} tokens here and {differing.tokenized} in the server's /tokenize"
+        )
         return Finding(counted, fix)
-    if not seen.given or seen.constant:
-        return Skipped(NO_COUNTS if not seen.given else "the server's token counts are placeholders")
+    if not seen.has_receipts or seen.constant:
+        return Skipped(NO_COUNTS if not seen.has_receipts else "the server's token counts are placeholders")
     if seen.odd:
-        odd = [c for c in found if c.name in (found[0].name, *seen.odd)]
-        where = "ours" if found[0].tokenized is None else "that of its own /tokenize"
+        odd = [c for c in text_counts if c.name in (text_counts[0].name, *seen.odd)]
+        where = "ours" if text_counts[0].tokenized is None else "that of its own /tokenize"
         return Finding(f"how much the server's count differs from {where} depends on the text: {_show(odd)}", fix)
-    return Ok(f"{len(found)} kinds of text have the same number of tokens here and there")
+    return Ok(f"{len(text_counts)} kinds of text have the same number of tokens here and there")
 
 
 def check_receipts(examiner: Examiner) -> Ok | Finding | Skipped:
     fix = "do not trust prompt_tokens of this server: ask the operator, or bypass the gateway; lengths are ours"
-    found, seen = examiner.once(counts), examiner.once(pattern)
-    if not seen.given:
+    text_counts, seen = examiner.once(counts), examiner.once(pattern)
+    if not seen.has_receipts:
         return Skipped(NO_COUNTS)
     if seen.constant:
-        return Finding(f"texts of {found[0].expected:,} and {found[1].expected:,} tokens are both counted as "
-                       f"{found[0].receipt:,}", fix)  # fmt: skip
+        short, long = text_counts[:2]
+        same = f"{short.expected:,} and {long.expected:,} tokens are both counted as {short.receipt:,}"
+        return Finding(f"texts of {same}", fix)
     if abs(seen.scaled - 1) > SCALE:
-        return Finding(f"every token is counted as {seen.scaled:.2f}: {_show(found[:2])}", fix)
+        return Finding(f"every token is counted as {seen.scaled:.2f}: {_show(text_counts[:2])}", fix)
     problem = "" if examiner.cheap else _completion_problem(examiner.once(counted_answer), examiner)
     if problem:
         return Finding(problem, fix)
@@ -198,9 +203,9 @@ def rewritten_texts(examiner: Examiner) -> str:
     seen = examiner.once(pattern)
     if not (seen.is_true or seen.respaced) or seen.tokenizes_differently:
         return ""
-    found = [*examiner.once(rewritable_counts), *(c for c in examiner.once(counts) if c.name == CODE)]
-    allowed = _allowed(examiner, found)
-    odd = [c for c in found if abs(c.difference - seen.addition) > allowed]
+    text_counts = [*examiner.once(rewritable_counts), *(c for c in examiner.once(counts) if c.name == CODE)]
+    allowed = _allowed(examiner, text_counts)
+    odd = [c for c in text_counts if abs(c.difference - seen.addition) > allowed]
     return f"texts with {format_list([c.name for c in odd])} arrive changed: {_show(odd)}" if odd else ""
 
 
@@ -208,7 +213,7 @@ def rewritten_texts(examiner: Examiner) -> str:
 
 CANDIDATES = 20
 """Likeliest tokens that are compared."""
-CACHED_PLACES = (24, 16, 8, 0)
+CACHED_CUTS = (24, 16, 8, 0)
 """Tokens before the end of a prompt at which readings from the cache and fresh ones are compared."""
 CACHED_KL = 0.05
 """Nats on average: rounding in another order gives a hundredth of it in float32, a tenth in four bits."""
@@ -256,25 +261,27 @@ def check_cached_answers(examiner: Examiner) -> Ok | Finding | Skipped:
     server = examiner.need_server()
     planted = plant(examiner, min(CACHE_TOKENS, examiner.longest or CACHE_TOKENS, server.card.window or CACHE_TOKENS))
     ids = planted.document.prompt_ids(planted.document.probes[0])
-    cuts = [len(ids) - back for back in CACHED_PLACES]
+    cuts = [len(ids) - back for back in CACHED_CUTS]
 
     def after(*, fresh: bool = False) -> list[NextToken]:
         examiner.requests += len(cuts)
-        found = server.next_tokens(ids, cuts, CANDIDATES, fresh=fresh)
-        if isinstance(found, Failure):
-            raise CannotCheck(f"cached and fresh readings cannot be compared: {found.message}")
-        return found
+        next_tokens = server.next_tokens(ids, cuts, CANDIDATES, fresh=fresh)
+        if isinstance(next_tokens, Failure):
+            raise CannotCheck(f"cached and fresh readings cannot be compared: {next_tokens.message}")
+        return next_tokens
 
     anew = after(fresh=True)
     after()  # fills the cache
     cached, again = after(), after()
-    if max(token_drift(one, two).largest for one, two in zip(cached, again, strict=True)) > LARGE_DIFFERENCE:
+    if max(token_drift(first, second).largest for first, second in zip(cached, again, strict=True)) > LARGE_DIFFERENCE:
         raise CannotCheck("two readings from the cache differ by as much: see `repeated requests` and `logprobs`")
-    drifts = [token_drift(one, two) for one, two in zip(anew, cached, strict=True)]
+    drifts = [token_drift(fresh_token, cached_token) for fresh_token, cached_token in zip(anew, cached, strict=True)]
     kl, largest = float(np.mean([drift.kl for drift in drifts])), max(drift.largest for drift in drifts)
     examiner.numbers["cached_kl"] = kl
-    reused = max((one.cached or 0 for one in cached), default=0)
-    what = f"mean KL {kl:.2g} nats, largest difference {largest:.2g} nats at {len(cuts)} places of {len(ids):,} tokens"
+    reused = max((token.cached or 0 for token in cached), default=0)
+    what = (
+        f"mean KL {kl:.2g} nats, largest difference {largest:.2g} nats at {len(cuts)} positions of {len(ids):,} tokens"
+    )
     if kl > CACHED_KL or largest > LARGE_DIFFERENCE:
         return Finding(
             f"answers from the cache are not those of a fresh reading: {what}",

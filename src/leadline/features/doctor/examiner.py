@@ -32,7 +32,7 @@ from leadline.text.fitting import Fitter
 T = TypeVar("T")
 
 LIMITS = Limits(attempts=4, timeout=20.0, rate_limit_wait=60.0)
-"""A check waits less long for a server than a sample does; here the timeout bounds the waits that a server asks for."""
+"""A check waits less long for a server than a sample does. The timeout also bounds the waits that a server asks for."""
 TINY_DIFFERENCE = 0.3
 """Nats: differences below this come from the order of floating-point sums and are not a fault."""
 LARGE_DIFFERENCE = 1.0
@@ -103,7 +103,7 @@ class Examiner:
         self.requests = 0
         self.prompt_tokens = 0
         self.served_by: Counter[tuple[str, str]] = Counter()
-        """How often each model and system_fingerprint is named in the replies."""
+        """The number of replies that name each model and system_fingerprint."""
         self.limited: list[Failure] = []
         """Requests that were refused because there were too many."""
         self.headers: dict[str, str] = {}
@@ -116,16 +116,17 @@ class Examiner:
         self._kept: dict[Any, Any] = {}
 
     def once(self, experiment: Callable[[Examiner], T]) -> T:
-        """The result of an experiment, made when it is first needed. Raises CannotCheck again if it raised that."""
+        """The result of an experiment, which is made when first needed. If it raised CannotCheck, that is raised
+        again."""
         if experiment not in self._kept:
             try:
                 self._kept[experiment] = experiment(self)
             except CannotCheck as why:
                 self._kept[experiment] = why
-        found = self._kept[experiment]
-        if isinstance(found, CannotCheck):
-            raise found
-        return found  # type: ignore[no-any-return]
+        result = self._kept[experiment]
+        if isinstance(result, CannotCheck):
+            raise result
+        return result  # type: ignore[no-any-return]
 
     def need_server(self) -> OpenAIModel:
         if self.server is None:
@@ -144,7 +145,7 @@ class Examiner:
     def try_to_ask(
         self, text: str, prefix: str = "", *, max_tokens: int = 16, once: bool = False, **fields: Any
     ) -> CheckReply | Failure:
-        """The answer, or the failure of the last attempt; with `once` of the only one."""
+        """The answer, or the failure of the last attempt; with `once` there is a single attempt."""
         if self.server is None:
             if fields:
                 raise CannotCheck(IN_PROCESS)
@@ -163,26 +164,26 @@ class Examiner:
         """All calls at the same time, if a server answers them; else one after the other."""
         return call_at_once(calls, 1 if self.server is None else len(calls))
 
-    def note(self, found: Exchange) -> CheckReply | Failure:
-        """Keeps what a reply says beside its answer."""
+    def note(self, exchange: Exchange) -> CheckReply | Failure:
+        """Keeps the counts, names and times of a reply."""
         self.requests += 1
-        self.headers.update({name.lower(): value for name, value in found.headers.items()})
-        outcome = found.outcome
+        self.headers.update({name.lower(): value for name, value in exchange.headers.items()})
+        outcome = exchange.outcome
         if isinstance(outcome, Failure):
             if outcome.why == "rate_limited":
                 self.limited.append(outcome)
             return outcome
         self.prompt_tokens += outcome.prompt_tokens or 0
         if outcome.prompt_tokens and not outcome.cached_tokens:
-            self.paces.append((outcome.prompt_tokens, found.seconds))
+            self.paces.append((outcome.prompt_tokens, exchange.seconds))
         self.served_by[outcome.model, outcome.system_fingerprint] += 1
-        choice = found.page.get("choices", [{}])[0]
+        choice = exchange.page.get("choices", [{}])[0]
         message = choice.get("message")
         content = message.get("content") if isinstance(message, Mapping) else choice.get("text")
         said = content if isinstance(content, str) else outcome.text
         self.contents.append(said)
-        identity = str(found.page.get("id") or "")
-        return CheckReply(outcome, said, found.seconds, identity, parse_logprobs(choice.get("logprobs")))
+        identity = str(exchange.page.get("id") or "")
+        return CheckReply(outcome, said, exchange.seconds, identity, parse_logprobs(choice.get("logprobs")))
 
     def _ask_in_process(self, text: str, prefix: str, max_tokens: int) -> CheckReply | Failure:
         cell = Cell("doctor", 1 << 40, None, zlib.crc32(f"{text}{prefix}".encode()))
@@ -192,14 +193,14 @@ class Examiner:
 
     def ask_probe(self, document: Document, probe: Probe) -> CheckReply | Failure:
         """One question about a document, as a run asks it."""
-        [asked] = self._retrier.ask(document, [probe])
-        self.requests += asked.attempts
-        outcome = asked.answer.outcome
+        [response] = self._retrier.ask(document, [probe])
+        self.requests += response.attempts
+        outcome = response.answer.outcome
         if not isinstance(outcome, Completion):
             assert isinstance(outcome, Failure)
             return outcome
         self.prompt_tokens += outcome.prompt_tokens or 0
-        return CheckReply(outcome, outcome.text, asked.answer.seconds)
+        return CheckReply(outcome, outcome.text, response.answer.seconds)
 
     # --- tokens and log-probabilities
 
@@ -222,50 +223,50 @@ class Examiner:
         return fields if isinstance(said, CheckReply) and said.logprobs else None
 
 
-def parse_logprobs(given: Any) -> tuple[TokenChances, ...]:
+def parse_logprobs(logprobs: Any) -> tuple[TokenChances, ...]:
     """Log-probabilities of generated tokens, in the format of chat or of completions; empty where there are none."""
-    if not isinstance(given, Mapping):
+    if not isinstance(logprobs, Mapping):
         return ()
-    found: list[TokenChances] = []
+    chances: list[TokenChances] = []
     try:
-        if given.get("content"):
-            for one in given["content"]:
-                tops = {str(top["token"]): float(top["logprob"]) for top in one.get("top_logprobs") or ()}
-                found.append(TokenChances(str(one["token"]), float(one["logprob"]), tops))
-        elif given.get("token_logprobs"):
-            tops_of = given.get("top_logprobs") or [{}] * len(given["token_logprobs"])
-            for token, logprob, tops in zip(given["tokens"], given["token_logprobs"], tops_of, strict=True):
-                found.append(TokenChances(str(token), float(logprob), dict(tops or {})))
+        if logprobs.get("content"):
+            for entry in logprobs["content"]:
+                tops = {str(top["token"]): float(top["logprob"]) for top in entry.get("top_logprobs") or ()}
+                chances.append(TokenChances(str(entry["token"]), float(entry["logprob"]), tops))
+        elif logprobs.get("token_logprobs"):
+            tops_of = logprobs.get("top_logprobs") or [{}] * len(logprobs["token_logprobs"])
+            for token, logprob, tops in zip(logprobs["tokens"], logprobs["token_logprobs"], tops_of, strict=True):
+                chances.append(TokenChances(str(token), float(logprob), dict(tops or {})))
     except (KeyError, TypeError, ValueError):
         return ()
-    return tuple(found)
+    return tuple(chances)
 
 
-def logprob_difference(one: CheckReply, two: CheckReply) -> float | None:
+def logprob_difference(first: CheckReply, second: CheckReply) -> float | None:
     """The largest difference in nats between two answers, up to the first token that differs; None without any."""
-    return max(logprob_differences(one, two), default=None)
+    return max(logprob_differences(first, second), default=None)
 
 
-def logprob_differences(one: CheckReply, two: CheckReply) -> list[float]:
-    """In nats, of every token that one of two answers lists, up to the first token that differs.
+def logprob_differences(first: CheckReply, second: CheckReply) -> list[float]:
+    """Differences in nats of every token that one of two answers lists, up to the first token that differs.
 
-    A token that the other answer does not list is less likely there than all that it lists: the difference is at least
-    that.
+    A token that the other answer does not list is less likely there than any listed one: that gives the least
+    difference.
     """
-    found: list[float] = []
-    for mine, theirs in zip(one.logprobs, two.logprobs, strict=False):
+    differences: list[float] = []
+    for mine, theirs in zip(first.logprobs, second.logprobs, strict=False):
         ours, others = _chances(mine), _chances(theirs)
         for token in ours.keys() | others.keys():
             a, b = ours.get(token), others.get(token)
             if a is not None and b is not None:
                 apart = abs(a - b)
             else:
-                given, listed = (a, others) if a is not None else (b, ours)
-                apart = max(0.0, (given or 0.0) - min(listed.values()))
-            found.append(apart)
+                known, listed = (a, others) if a is not None else (b, ours)
+                apart = max(0.0, (known or 0.0) - min(listed.values()))
+            differences.append(apart)
         if mine.token != theirs.token:
             break
-    return found
+    return differences
 
 
 def is_unstable(differences: Sequence[float]) -> bool:
@@ -276,13 +277,13 @@ def is_unstable(differences: Sequence[float]) -> bool:
     return average > TINY_DIFFERENCE or max(differences, default=0.0) > LARGE_DIFFERENCE
 
 
-def _chances(found: TokenChances) -> dict[str, float]:
-    return {**found.alternatives, found.token: found.logprob}
+def _chances(token: TokenChances) -> dict[str, float]:
+    return {**token.alternatives, token.token: token.logprob}
 
 
-def flip_margin(one: CheckReply, two: CheckReply) -> float | None:
-    """How far apart the two tokens were at which two answers part, in nats; None where that is not known."""
-    for mine, theirs in zip(one.logprobs, two.logprobs, strict=False):
+def flip_margin(first: CheckReply, second: CheckReply) -> float | None:
+    """The difference in nats between the two tokens at which two answers part; None if unknown."""
+    for mine, theirs in zip(first.logprobs, second.logprobs, strict=False):
         if mine.token != theirs.token:
             other = mine.alternatives.get(theirs.token)
             return None if other is None else abs(mine.logprob - other)

@@ -54,16 +54,18 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(
-        cls, check: str, title: str, effect: str, found: Ok | Finding | Skipped, *, requests: int, seconds: float
+        cls, check: str, title: str, effect: str, outcome: Ok | Finding | Skipped, *, requests: int, seconds: float
     ) -> CheckResult:
-        status: CheckStatus = "ok" if isinstance(found, Ok) else "not_made" if isinstance(found, Skipped) else "finding"
+        status: CheckStatus = (
+            "ok" if isinstance(outcome, Ok) else "not_made" if isinstance(outcome, Skipped) else "finding"
+        )
         return cls(
             check=check,
             title=title,
             status=status,
-            evidence=redact(found.evidence)[:EVIDENCE_CHARACTERS],
+            evidence=redact(outcome.evidence)[:EVIDENCE_CHARACTERS],
             effect=effect if status == "finding" else "",
-            fix=redact(found.fix) if isinstance(found, Finding) else "",
+            fix=redact(outcome.fix) if isinstance(outcome, Finding) else "",
             requests=requests,
             seconds=seconds,
         )

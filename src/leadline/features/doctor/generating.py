@@ -52,7 +52,8 @@ ALLOWANCE = 64
 SHORT_QUESTION = "Which colour is the door of the chapel?"
 THINKING = 2048
 SAMPLING_SHARE, ALWAYS = 0.5, 0.9
-"""Shares of repeated answers that differ if they are drawn at random: without log-probabilities, and with them."""
+"""If at least this share of repeated answers differs, answers are drawn at random: without and with
+log-probabilities."""
 IGNORE_END = ("vllm", "sglang", "llamacpp")
 """Servers that generate on after the end of an answer if they are asked to (ignore_eos)."""
 
@@ -91,7 +92,7 @@ def check_prefix(examiner: Examiner) -> Ok | Finding | Skipped:
 
 
 def long_answers(examiner: Examiner) -> dict[str, CheckReply]:
-    """Answers that want to be long."""
+    """Answers to requests for long texts."""
     return {name: examiner.ask(text, max_tokens=LONG_OUTPUT) for name, text in LONG_ANSWERS.items()}
 
 
@@ -158,9 +159,9 @@ def check_reasoning_parser(examiner: Examiner) -> Ok | Finding | Skipped:
     examiner.need_server()
     if not examiner.cheap:
         examiner.once(thought)
-    found = next(filter(None, map(THOUGHT.search, examiner.contents)), None)
-    if found is not None:
-        around = found.string[max(0, found.start() - 10) : found.end() + 50]
+    mark = next(filter(None, map(THOUGHT.search, examiner.contents)), None)
+    if mark is not None:
+        around = mark.string[max(0, mark.start() - 10) : mark.end() + 50]
         return Finding(
             f"thinking is part of the answer: {around!r}",
             "start the server with the reasoning parser of this model (vLLM and SGLang --reasoning-parser, llama.cpp "
@@ -200,7 +201,7 @@ def check_thinking_budget(examiner: Examiner) -> Ok | Finding | Skipped:
 def sampled(examiner: Examiner) -> list[CheckReply]:
     """The same request at temperature 1, with different seeds where the server knows them."""
     examiner.need_server()
-    found = []
+    replies = []
     for number in range(SAMPLES):
         fields: dict[str, Any] = {"temperature": 1.0, "seed": number + 1}
         said = examiner.try_to_ask(INVENT, max_tokens=SAMPLED, **fields)
@@ -208,8 +209,8 @@ def sampled(examiner: Examiner) -> list[CheckReply]:
             said = examiner.try_to_ask(INVENT, max_tokens=SAMPLED, temperature=1.0)
         if isinstance(said, Failure):
             raise CannotCheck(f"the server does not sample at temperature 1: {said.message}")
-        found.append(said)
-    return found
+        replies.append(said)
+    return replies
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,10 +264,10 @@ def _is_sampled(said: CheckReply) -> bool:
     return any(max(t.alternatives.values(), default=t.logprob) - t.logprob > TINY_DIFFERENCE for t in said.logprobs)
 
 
-def _samples_always(found: Repetition) -> bool:
+def _samples_always(repeated: Repetition) -> bool:
     """Whether repeated answers look drawn at random rather than chosen with small differences."""
-    share = SAMPLING_SHARE if found.largest is None else ALWAYS
-    return found.flips >= share * found.repeats or (found.not_greedy > 0 and found.flips > 0)
+    share = SAMPLING_SHARE if repeated.largest is None else ALWAYS
+    return repeated.flips >= share * repeated.repeats or (repeated.not_greedy > 0 and repeated.flips > 0)
 
 
 def check_temperature(examiner: Examiner) -> Ok | Finding | Skipped:
@@ -275,9 +276,11 @@ def check_temperature(examiner: Examiner) -> Ok | Finding | Skipped:
     if refused:
         return Finding(refused, "nothing can be set here: ask more samples, and say so with the results")
     fix = "remove sampling settings that override the request (generation_config, gateway defaults)"
-    found = examiner.once(repetition)
-    if _samples_always(found):
-        return Finding(f"at temperature 0 {found.flips} of {found.repeats} repeated answers differ: {found.shown}", fix)
+    repeated = examiner.once(repetition)
+    if _samples_always(repeated):
+        return Finding(
+            f"at temperature 0 {repeated.flips} of {repeated.repeats} repeated answers differ: {repeated.shown}", fix
+        )
     first = examiner.once(sampled)
     texts = {said.whole for said in first}
     if len(texts) > 1:
@@ -291,19 +294,19 @@ def check_temperature(examiner: Examiner) -> Ok | Finding | Skipped:
 
 
 def check_determinism(examiner: Examiner) -> Ok | Finding | Skipped:
-    found = examiner.once(repetition)
-    rate = f"{found.flips} of {found.repeats} repeated answers differ at temperature 0"
+    repeated = examiner.once(repetition)
+    rate = f"{repeated.flips} of {repeated.repeats} repeated answers differ at temperature 0"
     low, high = examiner.numbers["flip_rate_low"] or 0.0, examiner.numbers["flip_rate_high"] or 0.0
-    rate += f" (flip rate {100 * found.flips / found.repeats:.0f} %, {100 * low:.0f} to {100 * high:.0f})"
-    if examiner.server is not None and _samples_always(found):
+    rate += f" (flip rate {100 * repeated.flips / repeated.repeats:.0f} %, {100 * low:.0f} to {100 * high:.0f})"
+    if examiner.server is not None and _samples_always(repeated):
         return Skipped("answers are sampled at temperature 0; see the temperature")
-    if found.clear:
+    if repeated.clear:
         return Finding(
-            f"{rate}: {found.shown}",
+            f"{rate}: {repeated.shown}",
             "send requests to one replica, with batch-invariant kernels (vLLM VLLM_BATCH_INVARIANT=1) or --workers 1; "
             "differences between runs below this rate are noise",
         )
-    tied = "; all at tokens that were nearly tied" if found.flips else ""
+    tied = "; all at tokens that were nearly tied" if repeated.flips else ""
     return Ok(rate + tied)
 
 
@@ -334,19 +337,19 @@ def _prompt_difference(examiner: Examiner) -> tuple[float, bool]:
     if not isinstance(model, LogprobModel):
         raise CannotCheck("the model gives no log-probabilities")
     before = model.plain.before
-    one, two = (model.tokenizer.encode(before + text) for text in (PROSE, " ".join(REPEATED)))
+    first_ids, second_ids = (model.tokenizer.encode(before + text) for text in (PROSE, " ".join(REPEATED)))
 
     def nll(ids: Any) -> Nats:
         examiner.requests += 1
-        found = model.nll(ids, spans=[(1, len(ids))])
-        if not isinstance(found, TokenNLL):
-            raise CannotCheck(found.message)
-        return found.spans[0]
+        outcome = model.nll(ids, spans=[(1, len(ids))])
+        if not isinstance(outcome, TokenNLL):
+            raise CannotCheck(outcome.message)
+        return outcome.spans[0]
 
-    first, _, again = nll(one), nll(two), nll(one)
-    rows = [again, *examiner.at_once([partial(nll, one), partial(nll, two), partial(nll, one)] * 2)]
+    first, _, again = nll(first_ids), nll(second_ids), nll(first_ids)
+    rows = [again, *examiner.at_once([partial(nll, first_ids), partial(nll, second_ids), partial(nll, first_ids)] * 2)]
     same = [row for row in rows if len(row) == len(first)]
-    if len(one) == len(two) or len(same) != 1 + 4:
+    if len(first_ids) == len(second_ids) or len(same) != 1 + 4:
         raise CannotCheck("the two test texts have the same length in this tokenizer")
     apart = [np.abs(row - first) for row in same]
-    return float(max(map(np.max, apart))), any(is_unstable(one.tolist()) for one in apart)
+    return float(max(map(np.max, apart))), any(is_unstable(differences.tolist()) for differences in apart)

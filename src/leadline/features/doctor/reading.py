@@ -20,31 +20,31 @@ from leadline.core.records import Receipt
 from leadline.features.doctor.counting import CountPattern, pattern
 from leadline.features.doctor.examiner import CannotCheck, CheckReply, Examiner, logprob_difference
 from leadline.features.doctor.findings import Finding, Ok, Skipped
-from leadline.features.doctor.texts import ALLOWANCE, PLACES, DoorCodes, other_value, plant, short_length
+from leadline.features.doctor.texts import ALLOWANCE, LOCATIONS, DoorCodes, other_value, plant, short_length
 from leadline.results.server_advice import context_flags
 
 LONGEST = 131_072
-"""Longer windows are checked up to here, unless the user asks for more."""
+"""Longer windows are checked up to this length, unless the user asks for more."""
 UNKNOWN_WINDOW = 4096
-"""What is read of a model that states no window."""
+"""The length that is read if a model states no window."""
 MARGIN = 16
 SLACK = 0.02
 BISECTIONS = 8
 REGIONS = dict(
-    zip(PLACES, ("the beginning", "the first quarter", "the middle", "the last quarter", "the end"), strict=True)
+    zip(LOCATIONS, ("the beginning", "the first quarter", "the middle", "the last quarter", "the end"), strict=True)
 )
 NOISE_FACTOR = 3.0
 SMALLEST_CHANGE = 1e-3
 """Nats: less than this is not a change of the answer."""
 
 
-def ask_place(
-    examiner: Examiner, planted: DoorCodes, place: str, value: str = "", **fields: Any
+def ask_location(
+    examiner: Examiner, planted: DoorCodes, location: str, value: str = "", **fields: Any
 ) -> CheckReply | Failure:
-    """The door code of a place, as a run asks for it; with another code in the text if one is given."""
+    """The door code of a location, as a run asks for it; with another code in the text if one is given."""
     if examiner.server is None:
-        return examiner.ask_probe(planted.document, planted.probe(place))
-    return examiner.try_to_ask(planted.text(place, value), planted.prefix(place), max_tokens=ALLOWANCE, **fields)
+        return examiner.ask_probe(planted.document, planted.probe(location))
+    return examiner.try_to_ask(planted.text(location, value), planted.prefix(location), max_tokens=ALLOWANCE, **fields)
 
 
 def is_found(said: CheckReply | Failure, value: str) -> bool:
@@ -57,11 +57,11 @@ def is_found(said: CheckReply | Failure, value: str) -> bool:
 def reads_short_text(examiner: Examiner) -> bool:
     """Whether the model finds all door codes but one in a short text."""
     planted = plant(examiner, short_length(examiner))
-    said = {place: ask_place(examiner, planted, place) for place in PLACES}
-    failures = [one for one in said.values() if isinstance(one, Failure)]
-    if len(failures) == len(PLACES):
+    replies = {location: ask_location(examiner, planted, location) for location in LOCATIONS}
+    failures = [reply for reply in replies.values() if isinstance(reply, Failure)]
+    if len(failures) == len(LOCATIONS):
         raise CannotCheck(f"no answer to a question about a short text: {failures[0].why}: {failures[0].message}")
-    return sum(is_found(one, planted.values[place]) for place, one in said.items()) >= len(PLACES) - 1
+    return sum(is_found(reply, planted.values[location]) for location, reply in replies.items()) >= len(LOCATIONS) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ def _refusal(examiner: Examiner, length: int) -> Failure | None:
         planted = plant(examiner, length)
     except LengthError as error:
         return Failure("context_length", error.what)
-    said = ask_place(examiner, planted, PLACES[0])
+    said = ask_location(examiner, planted, LOCATIONS[0])
     if isinstance(said, Failure):
         return said
     examiner.once(answered_documents)[length] = (planted, said)
@@ -120,7 +120,7 @@ def _refusal(examiner: Examiner, length: int) -> Failure | None:
 
 
 def answered_documents(examiner: Examiner) -> dict[int, tuple[DoorCodes, CheckReply]]:
-    """Documents that were answered, by length, with the answer about their first fact: none at first."""
+    """Documents that were answered, by length, with the answer about their first fact. Empty at first."""
     return {}
 
 
@@ -149,11 +149,11 @@ def long_reading(examiner: Examiner) -> LongReading:
     able = examiner.once(reads_short_text)
     length = examiner.once(accepted).length
     planted, first = examiner.once(answered_documents)[length]
-    said: dict[str, CheckReply | Failure] = {PLACES[0]: first}
-    for place in PLACES[1:]:
-        said[place] = ask_place(examiner, planted, place)
-    answers = [one.text for one in said.values() if isinstance(one, CheckReply)]
-    missing = [place for place in PLACES if not is_found(said[place], planted.values[place])]
+    replies: dict[str, CheckReply | Failure] = {LOCATIONS[0]: first}
+    for location in LOCATIONS[1:]:
+        replies[location] = ask_location(examiner, planted, location)
+    answers = [reply.text for reply in replies.values() if isinstance(reply, CheckReply)]
+    missing = [location for location in LOCATIONS if not is_found(replies[location], planted.values[location])]
     said_something = len(set(answers)) == 1 and bool(answers[0].strip())
     same = said_something and bool(missing) and examiner.server is not None
     question_lost = same and _question_is_unread(examiner, planted)
@@ -163,15 +163,15 @@ def long_reading(examiner: Examiner) -> LongReading:
     elif same and not examiner.logprob_fields:
         unsure, evidence = missing, "every question gets the same answer, and there are no log-probabilities to look at"
     else:
-        lost, evidence = _unread_places(examiner, planted, missing, said, able)
-        unsure = [place for place in missing if place not in lost]
+        lost, evidence = _unread_locations(examiner, planted, missing, replies, able)
+        unsure = [location for location in missing if location not in lost]
     return LongReading(
         length=length,
         lost=tuple(lost),
         unsure=tuple(unsure),
         question_lost=question_lost,
         receipt=first.completion.prompt_tokens,
-        expected=planted.tokens(PLACES[0]),
+        expected=planted.tokens(LOCATIONS[0]),
         evidence=evidence,
     )
 
@@ -182,78 +182,78 @@ def _question_is_unread(examiner: Examiner, planted: DoorCodes) -> bool:
     A weak model may say the same whatever is asked. Its log-probabilities still change with the question; where the
     server gives none, a question that has nothing to do with the text is answered differently.
     """
-    place, other = PLACES[0], PLACES[-1]
-    prefix = planted.prefix(place)
+    location, other = LOCATIONS[0], LOCATIONS[-1]
+    prefix = planted.prefix(location)
     if fields := examiner.logprob_fields or {}:
-        asked = (planted.text(place), planted.text(place), planted.text(other))
+        texts = (planted.text(location), planted.text(location), planted.text(other))
     else:
         prefix = ""
-        asked = (planted.text(place), planted.text(place), planted.unrelated(place))
+        texts = (planted.text(location), planted.text(location), planted.unrelated(location))
     ask = partial(examiner.try_to_ask, prefix=prefix, max_tokens=ALLOWANCE, **fields)
-    one, again, changed = (_read_before(partial(ask, text)) for text in asked)
-    if not (isinstance(one, CheckReply) and isinstance(again, CheckReply) and isinstance(changed, CheckReply)):
+    first, again, changed = (_read_before(partial(ask, text)) for text in texts)
+    if not (isinstance(first, CheckReply) and isinstance(again, CheckReply) and isinstance(changed, CheckReply)):
         return False
-    if not (one.logprobs and again.logprobs and changed.logprobs):
-        return one.whole == again.whole == changed.whole
-    return not _differs(one, again, changed)[0]
+    if not (first.logprobs and again.logprobs and changed.logprobs):
+        return first.whole == again.whole == changed.whole
+    return not _differs(first, again, changed)[0]
 
 
-def _unread_places(
+def _unread_locations(
     examiner: Examiner,
     planted: DoorCodes,
     missing: Sequence[str],
-    said: Mapping[str, CheckReply | Failure],
+    replies: Mapping[str, CheckReply | Failure],
     able: bool,
 ) -> tuple[list[str], str]:
-    """Which of the places whose codes were not found are not read, and how that was seen.
+    """The locations that are not read, of those whose codes were not found, and how that was seen.
 
-    The first, the middle and the last of them are looked at, and all if one is not read: every look reads the text anew
+    The first, the middle and the last of them are checked, and all if one is not read. Every check reads the text anew
     from the fact on, so the deepest comes first.
     """
     some = {missing[0], missing[len(missing) // 2], missing[-1]} if missing else set()
-    found: dict[str, tuple[bool, str]] = {}
+    looks: dict[str, tuple[bool, str]] = {}
     for chosen in (some, missing):
-        for place in reversed(missing):
-            if place in chosen and place not in found:
-                found[place] = _is_unread(examiner, planted, place, said[place], able)
-        if not any(unread for unread, _ in found.values()):
+        for location in reversed(missing):
+            if location in chosen and location not in looks:
+                looks[location] = _is_unread(examiner, planted, location, replies[location], able)
+        if not any(unread for unread, _ in looks.values()):
             break
-    lost = [place for place in missing if place in found and found[place][0]]
-    shown = lost or [place for place in missing if place in found]
-    return lost, found[shown[0]][1] if shown else ""
+    lost = [location for location in missing if location in looks and looks[location][0]]
+    shown = lost or [location for location in missing if location in looks]
+    return lost, looks[shown[0]][1] if shown else ""
 
 
 def _is_unread(
-    examiner: Examiner, planted: DoorCodes, place: str, before: CheckReply | Failure, able: bool
+    examiner: Examiner, planted: DoorCodes, location: str, before: CheckReply | Failure, able: bool
 ) -> tuple[bool, str]:
     """Whether a fact that was not found makes no difference to the answer, and how that was seen."""
     if examiner.server is None or isinstance(before, Failure):
         return False, "the model did not find it"
     fields = examiner.logprob_fields or {}
-    changed = other_value(examiner, planted, place)
-    ask = partial(ask_place, examiner, planted, place, **fields)
-    one, again, other = _read_before(ask), ask(), _read_before(partial(ask, changed))
-    if not (isinstance(one, CheckReply) and isinstance(again, CheckReply) and isinstance(other, CheckReply)):
+    other_code = other_value(examiner, planted, location)
+    ask = partial(ask_location, examiner, planted, location, **fields)
+    first, again, changed = _read_before(ask), ask(), _read_before(partial(ask, other_code))
+    if not (isinstance(first, CheckReply) and isinstance(again, CheckReply) and isinstance(changed, CheckReply)):
         return False, "it was not answered"
     if fields:
-        read, evidence = _differs(one, again, other)
+        read, evidence = _differs(first, again, changed)
         return not read, f"with another code there the answer changes by {evidence}"
-    same = one.text == other.text
+    same = first.text == changed.text
     return same and able, f"with another code there the answer is {'the same' if same else 'another'}"
 
 
 def _read_before(ask: Callable[[], CheckReply | Failure]) -> CheckReply | Failure:
-    """The answer to a prompt that was sent just before. What comes from a cache may be computed a little differently:
+    """The answer to a prompt that was sent just before. Answers from a cache may be computed a little differently, so
     only answers to cached prompts are compared."""
     first = ask()
     return first if isinstance(first, Failure) else ask()
 
 
-def _differs(one: CheckReply, again: CheckReply, other: CheckReply) -> tuple[bool, str]:
-    """Whether an answer differs from the first by more than the first does from its repetition."""
-    noise = logprob_difference(one, again) or 0.0
-    change = logprob_difference(one, other) or 0.0
-    if one.logprobs and other.logprobs and one.logprobs[0].token != other.logprobs[0].token:
+def _differs(first: CheckReply, again: CheckReply, other: CheckReply) -> tuple[bool, str]:
+    """Whether an answer differs from the first by more than the repetition does."""
+    noise = logprob_difference(first, again) or 0.0
+    change = logprob_difference(first, other) or 0.0
+    if first.logprobs and other.logprobs and first.logprobs[0].token != other.logprobs[0].token:
         change = max(change, 1.0)
     return change > max(NOISE_FACTOR * noise, SMALLEST_CHANGE), f"{change:.2g} nats (repeated: {noise:.2g})"
 
@@ -262,79 +262,82 @@ def _differs(one: CheckReply, again: CheckReply, other: CheckReply) -> tuple[boo
 
 
 def check_truncation(examiner: Examiner) -> Ok | Finding | Skipped:
-    found, able = examiner.once(long_reading), examiner.once(reads_short_text)
+    reading, able = examiner.once(long_reading), examiner.once(reads_short_text)
     if examiner.server is None:
-        seen = len(PLACES) - len(found.unsure)
-        return Ok(f"in process nothing is cut; {seen} of {len(PLACES)} facts in {found.length:,} tokens are found")
-    short = _pattern(examiner).is_true and found.receipt is not None and Receipt(found.expected, found.receipt).short
+        seen = len(LOCATIONS) - len(reading.unsure)
+        return Ok(f"in process nothing is cut; {seen} of {len(LOCATIONS)} facts in {reading.length:,} tokens are found")
+    short = (
+        _pattern(examiner).is_true and reading.receipt is not None and Receipt(reading.expected, reading.receipt).short
+    )
     fix = f"start the server with a context of at least the lengths you measure ({context_flags()}) "
     fix += "and without truncate_prompt_tokens or context shift, or measure shorter lengths"
-    counted = "" if found.receipt is None else f"; the receipt says {found.receipt:,} of {found.expected:,} tokens"
-    if found.question_lost:
-        return Finding(f"at {found.length:,} tokens every question gets the same answer: the end of the prompt is cut "
-                       f"off{counted}", fix)  # fmt: skip
-    if found.lost:
-        whole = _read_whole(examiner, found)
-        lost = format_list([REGIONS[place] for place in found.lost])
-        kind = "" if short or found.receipt is None else ", as a sliding window or a cut after counting does"
-        return Finding(f"at {found.length:,} tokens {lost} of the text is not read: {found.evidence}{counted}{kind}; "
-                       f"about {whole:,} tokens are read whole", fix)  # fmt: skip
+    counted = (
+        "" if reading.receipt is None else f"; the receipt says {reading.receipt:,} of {reading.expected:,} tokens"
+    )
+    if reading.question_lost:
+        same = f"at {reading.length:,} tokens every question gets the same answer"
+        return Finding(f"{same}: the end of the prompt is cut off{counted}", fix)
+    if reading.lost:
+        whole = _read_whole(examiner, reading)
+        lost = format_list([REGIONS[location] for location in reading.lost])
+        kind = "" if short or reading.receipt is None else ", as a sliding window or a cut after counting does"
+        what = f"at {reading.length:,} tokens {lost} of the text is not read: {reading.evidence}{counted}{kind}"
+        return Finding(f"{what}; about {whole:,} tokens are read whole", fix)
     if short:
-        return Finding(f"a prompt of {found.expected:,} tokens is counted as {found.receipt:,}", fix)
-    if found.unsure:
-        named = format_list([REGIONS[place] for place in found.unsure])
+        return Finding(f"a prompt of {reading.expected:,} tokens is counted as {reading.receipt:,}", fix)
+    if reading.unsure:
+        named = format_list([REGIONS[location] for location in reading.unsure])
         known = "though its text is read" if examiner.logprob_fields else "and whether its text is read is not known"
-        what = f"at {found.length:,} tokens the code in {named} is not found, {known}: {found.evidence}"
+        what = f"at {reading.length:,} tokens the code in {named} is not found, {known}: {reading.evidence}"
         return Ok(what if able else f"{what}; the model hardly finds one in a short text either")
-    return Ok(f"facts at five depths of {found.length:,} tokens are found{counted}")
+    return Ok(f"facts at five depths of {reading.length:,} tokens are found{counted}")
 
 
 def _pattern(examiner: Examiner) -> CountPattern:
-    """That of a server without counts, where it cannot be found out."""
+    """How receipts differ from our counts; unknown for a server without counts."""
     try:
         return examiner.once(pattern)
     except CannotCheck:
-        return CountPattern(given=False)
+        return CountPattern(has_receipts=False)
 
 
-def _read_whole(examiner: Examiner, found: LongReading) -> int:
-    """The longest document, about, whose lost facts are found: by bisection."""
-    ends = [place for place in (PLACES[0], PLACES[-1]) if place in found.lost]
-    place = ends[0] if ends else found.lost[len(found.lost) // 2]
-    low, high = short_length(examiner), found.length
+def _read_whole(examiner: Examiner, reading: LongReading) -> int:
+    """The approximate length of the longest document whose lost facts are found, by bisection."""
+    ends = [location for location in (LOCATIONS[0], LOCATIONS[-1]) if location in reading.lost]
+    location = ends[0] if ends else reading.lost[len(reading.lost) // 2]
+    low, high = short_length(examiner), reading.length
     for _ in range(BISECTIONS):
-        if high - low <= max(MARGIN, 4 * SLACK * found.length):
+        if high - low <= max(MARGIN, 4 * SLACK * reading.length):
             break
         middle = (low + high) // 2
         planted = plant(examiner, middle)
-        read = is_found(ask_place(examiner, planted, place), planted.values[place])
+        read = is_found(ask_location(examiner, planted, location), planted.values[location])
         low, high = (middle, high) if read else (low, middle)
     examiner.numbers["tokens_read_whole"] = low
     return low
 
 
 def check_window(examiner: Examiner) -> Ok | Finding | Skipped:
-    found, seen = examiner.once(accepted), _pattern(examiner)
+    longest, seen = examiner.once(accepted), _pattern(examiner)
     added = seen.addition if seen.is_true else 0
-    nearly = found.claimed is not None and found.length >= (1 - 2 * SLACK) * (found.claimed - max(0, added))
-    if found.refusal is not None and nearly:
-        return Ok(
-            f"about {found.length:,} of the claimed {found.claimed:,} tokens are accepted beside what the server adds"
-        )
-    if found.refusal is not None and (seen.odd or seen.tokenizes_differently):
+    nearly = longest.claimed is not None and longest.length >= (1 - 2 * SLACK) * (longest.claimed - max(0, added))
+    if longest.refusal is not None and nearly:
+        claimed = f"about {longest.length:,} of the claimed {longest.claimed:,} tokens"
+        return Ok(f"{claimed} are accepted beside what the server adds")
+    if longest.refusal is not None and (seen.odd or seen.tokenizes_differently):
         return Skipped("the tokenizer is not the server's, so the length of a prompt is not known")
-    if found.refusal is not None:
-        examiner.numbers["accepted_tokens"] = found.length
-        claim = f"{found.claimed:,} tokens are claimed" if found.claimed else "no window is claimed"
-        why = f"{found.refusal.why}: {found.refusal.message[:160]}"
+    if longest.refusal is not None:
+        examiner.numbers["accepted_tokens"] = longest.length
+        claim = f"{longest.claimed:,} tokens are claimed" if longest.claimed else "no window is claimed"
+        why = f"{longest.refusal.why}: {longest.refusal.message[:160]}"
         return Finding(
-            f"{claim}, and a prompt of {found.tried:,} is refused ({why}); about {found.length:,} are accepted",
-            f"measure up to {found.length:,} tokens, or start the server with a larger context",
+            f"{claim}, and a prompt of {longest.tried:,} is refused ({why}); about {longest.length:,} are accepted",
+            f"measure up to {longest.length:,} tokens, or start the server with a larger context",
         )
-    if examiner.server is None and found.claimed is None:
-        return Ok(f"in process no length is refused; {found.length:,} tokens were read")
-    if found.claimed is None:
-        return Skipped(f"no window is claimed; {found.length:,} tokens are accepted. Give window= to check one")
-    if found.length < found.claimed:
-        return Ok(f"{found.length:,} of the claimed {found.claimed:,} tokens are accepted; --longest checks more")
-    return Ok(f"a prompt of all {found.claimed:,} claimed tokens is accepted")
+    if examiner.server is None and longest.claimed is None:
+        return Ok(f"in process no length is refused; {longest.length:,} tokens were read")
+    if longest.claimed is None:
+        return Skipped(f"no window is claimed; {longest.length:,} tokens are accepted. Give window= to check one")
+    if longest.length < longest.claimed:
+        return Ok(f"{longest.length:,} of the claimed {longest.claimed:,} tokens are accepted; --longest checks more")
+    return Ok(f"a prompt of all {longest.claimed:,} claimed tokens is accepted")

@@ -12,13 +12,13 @@ from leadline.core.errors import ServerAway
 from leadline.features.doctor.counting import rewritten_texts
 from leadline.features.doctor.examiner import CheckReply, Examiner
 from leadline.features.doctor.findings import Finding, Ok, Skipped
-from leadline.features.doctor.reading import ask_place, is_found
-from leadline.features.doctor.texts import PLACES, other_value, plant, short_length
+from leadline.features.doctor.reading import ask_location, is_found
+from leadline.features.doctor.texts import LOCATIONS, other_value, plant, short_length
 
 BURST = 16
 """The requests that a run has in flight by default."""
 ANSWER_SECONDS = 60.0
-"""For one token of an answer to a request of a few words."""
+"""The longest wait for one token of an answer to a request of a few words."""
 REPLIES = 12
 """Replies whose names are compared, at least."""
 LIMIT_HEADERS = ("x-ratelimit-limit-requests", "x-ratelimit-limit-tokens", "ratelimit-limit", "retry-after")
@@ -41,10 +41,10 @@ def require_answer(examiner: Examiner) -> None:
     server = examiner.server
     if server is None:
         return
-    found = examiner.note(server.exchange("Hello.", seconds=ANSWER_SECONDS, fields={"max_tokens": 1}))
-    if isinstance(found, Failure) and found.why in ("timeout", "connection"):
+    outcome = examiner.note(server.exchange("Hello.", seconds=ANSWER_SECONDS, fields={"max_tokens": 1}))
+    if isinstance(outcome, Failure) and outcome.why in ("timeout", "connection"):
         raise ServerAway(
-            f"the server does not answer a small request: {found.message}",
+            f"the server does not answer a small request: {outcome.message}",
             where=server.address,
             fix="look at the server's log and load; start it again if it hangs",
         )
@@ -89,7 +89,7 @@ SAME_SIZE = 0.8
 JUMP = 10
 FEWEST_COMPARED = 4
 LEAST_SECONDS = 5.0
-"""A request that took less is not taken for one that was interrupted, whatever the others took."""
+"""A request that took less time does not count as interrupted."""
 
 
 def preemptions(examiner: Examiner) -> int | None:
@@ -121,7 +121,7 @@ def check_preemption(examiner: Examiner) -> Ok | Finding | Skipped:
 
 def check_model_name(examiner: Examiner) -> Ok | Finding | Skipped:
     server = examiner.need_server()
-    asked = server.server.model
+    requested = server.server.model
     fix = "name the model that the server has, and ask the operator of a router to keep to one model"
     while not examiner.cheap and sum(examiner.served_by.values()) < REPLIES:
         examiner.ask("Say yes.", max_tokens=1)
@@ -133,19 +133,19 @@ def check_model_name(examiner: Examiner) -> Ok | Finding | Skipped:
     named = next(iter(examiner.served_by), ("", ""))[0]
     if not named:
         return Skipped("the replies do not name a model")
-    if not is_same_model(asked, named):
-        return Finding(f"{asked!r} was asked for and {named!r} answers", fix)
+    if not is_same_model(requested, named):
+        return Finding(f"{requested!r} was asked for and {named!r} answers", fix)
     if unlisted:
         return Finding(f"{unlisted}, and yet {named!r} answers", fix)
     return Ok(f"{sum(examiner.served_by.values())} replies name {named!r}")
 
 
-def is_same_model(asked: str, named: str) -> bool:
+def is_same_model(requested: str, named: str) -> bool:
     """Whether a reply's name is that of the request: equal, or with a date, version or folder added."""
-    one, two = (name.lower().rstrip("/").rpartition("/")[2] for name in (asked, named))
-    one, two = (name.removesuffix(".gguf").removesuffix(":latest") for name in (one, two))
-    rest = two.removeprefix(one)
-    return bool(one) and (not rest or (rest != two and re.match(r"[-@:]v?\d", rest) is not None))
+    ours, theirs = (name.lower().rstrip("/").rpartition("/")[2] for name in (requested, named))
+    ours, theirs = (name.removesuffix(".gguf").removesuffix(":latest") for name in (ours, theirs))
+    rest = theirs.removeprefix(ours)
+    return bool(ours) and (not rest or (rest != theirs and re.match(r"[-@:]v?\d", rest) is not None))
 
 
 # --- a gateway that changes texts
@@ -190,14 +190,14 @@ def short_answers(examiner: Examiner) -> list[CheckReply]:
 def _stale(examiner: Examiner) -> str:
     """Whether a question about a changed text gets the answer to the text before the change, or an old reply."""
     planted = plant(examiner, short_length(examiner))
-    place = PLACES[2]
-    value, new = planted.values[place], other_value(examiner, planted, place)
-    first, second = ask_place(examiner, planted, place), ask_place(examiner, planted, place, new)
+    location = LOCATIONS[2]
+    value, new = planted.values[location], other_value(examiner, planted, location)
+    first, second = ask_location(examiner, planted, location), ask_location(examiner, planted, location, new)
     if is_found(first, value) and is_found(second, value) and isinstance(second, CheckReply) and new not in second.text:
         return f"with {new} in place of {value} in the text the answer is still {value}"
     ids = [said.id for said in examiner.once(short_answers)]
     if isinstance(first, CheckReply) and first.id:
-        again = ask_place(examiner, planted, place)
+        again = ask_location(examiner, planted, location)
         if isinstance(again, CheckReply) and again.id == first.id and first.id not in ids:
             return f"a repeated request gets the same reply, with the same id {first.id[:40]!r}"
     return ""

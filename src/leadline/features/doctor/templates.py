@@ -41,7 +41,7 @@ class TemplateComparison:
 
 
 def templates_compared(examiner: Examiner) -> TemplateComparison:
-    """Whether the chat endpoint reads what the server's template says. Raises CannotCheck where that is not known."""
+    """Whether the chat endpoint reads the text of the server's template. Raises CannotCheck if that is unknown."""
     server = examiner.need_server()
     frame = server.frame
     if frame.form != "chat" or not (frame.before or frame.after):
@@ -89,7 +89,7 @@ def check_template(examiner: Examiner) -> Ok | Finding | Skipped:
     if server.server.kind in ("vllm", "llamacpp") and frame.form == "chat" and not (frame.before or frame.after):
         return Finding("the text that the server renders for a chat has other tokens than the server reads", fix)
     known, added = bool(frame.before or frame.after), _addition(examiner)
-    if seen.given and not seen.constant and known and added and abs(added) <= SMALL_ADDITION:
+    if seen.has_receipts and not seen.constant and known and added and abs(added) <= SMALL_ADDITION:
         bos = _bos(examiner)
         if bos and added == len(bos):
             return Finding(f"every prompt has {added} tokens more than its template: the beginning-of-text token is "
@@ -159,7 +159,7 @@ def check_system_prompt(examiner: Examiner) -> Ok | Finding | Skipped:
     compared = _template_differs(examiner)
     if (not known or (compared is not None and compared.differs)) and (leaked := _leaked(examiner)):
         return Finding(f"asked for the text before its message, the model answers twice {leaked[:160]!r}", fix)
-    if not seen.given or seen.constant:
+    if not seen.has_receipts or seen.constant:
         return Skipped(NO_COUNTS) if not known or compared is None else Ok(compared.evidence)
     text = f"the template adds {frame.system[:60]!r}" if frame.system else "no system text is added"
     return Ok(text if known else f"the server adds {added} tokens to every prompt, as a template does")
@@ -170,17 +170,18 @@ def leaks(examiner: Examiner) -> list[CheckReply]:
 
 
 def _leaked(examiner: Examiner) -> str:
-    """What two different requests for the hidden text both answer, if it is neither our text nor the template's."""
+    """The common text of the answers to two different requests for the hidden text, if it is neither ours nor the
+    template's."""
     if examiner.cheap:
         return ""
-    one, two = (said.text.split() for said in examiner.once(leaks))
+    first, second = (said.text.split() for said in examiner.once(leaks))
     frame = examiner.need_server().frame
     known = f"{frame.before} {' '.join(LEAKS)}"
     best: list[str] = []
-    for start in range(len(one)):
+    for start in range(len(first)):
         stop = start + len(best) + 1
-        while stop <= len(one) and _holds(two, one[start:stop]):
-            best, stop = one[start:stop], stop + 1
+        while stop <= len(first) and _holds(second, first[start:stop]):
+            best, stop = first[start:stop], stop + 1
     text = " ".join(best)
     instructs = _INSTRUCTION.search(text) is not None and _DENIAL.search(text) is None
     return text if len(best) >= COMMON_WORDS and instructs and text not in known else ""

@@ -10,17 +10,17 @@ from leadline.core.types import Cell, Document, Probe
 from leadline.features.doctor.examiner import Examiner
 from leadline.text.sources import open_source
 
-PLACES = ("harbour", "bakery", "library", "station", "museum")
+LOCATIONS = ("harbour", "bakery", "library", "station", "museum")
 DEPTHS = (0.0, 0.25, 0.5, 0.75, 1.0)
 ALLOWANCE = 16
 """Tokens for a door code."""
 SHORT = 200
 """Tokens between the facts of a short document."""
 HEAD = "Text number {number}. It names some door codes; remember them.\n\n"
-FACT = " The door code of the {place} is {value}."
-QUESTION = "\n\nWhat is the door code of the {place}? Answer with the number only."
+FACT = " The door code of the {location} is {value}."
+QUESTION = "\n\nWhat is the door code of the {location}? Answer with the number only."
 UNRELATED = "\n\nLeave the text aside. Count from one to ten in words."
-PREFIX = "The door code of the {place} is"
+PREFIX = "The door code of the {location} is"
 
 PROSE = (
     "The ferry leaves at noon when the weather is calm, and it takes most of an hour to cross the bay. On the other "
@@ -42,66 +42,66 @@ REWRITABLE = {
     "markup": "a <b>bold</b> word & a <i>slanted</i> one, {{name}}, [link](https://example.org), `code`, **stars**",
     "quotes": "“curly” ‘quotes’ – a dash — another … and a non-breaking\u00a0space",
 }
-"""Texts that gateways like to clean up."""
+"""Texts that some gateways clean up."""
 
 
 @dataclass(frozen=True, slots=True)
 class DoorCodes:
-    """A document with one door code for each place, and the questions about them."""
+    """A document with one door code for each location, and the questions about them."""
 
     document: Document
     values: dict[str, str]
-    """By place."""
+    """By location."""
 
-    def probe(self, place: str) -> Probe:
-        return self.document.probes[PLACES.index(place)]
+    def probe(self, location: str) -> Probe:
+        return self.document.probes[LOCATIONS.index(location)]
 
-    def tokens(self, place: str) -> int:
-        return self.probe(place).prompt_tokens
+    def tokens(self, location: str) -> int:
+        return self.probe(location).prompt_tokens
 
-    def text(self, place: str, value: str = "") -> str:
-        """The user's turn that asks for a place; with another value of it, if one is given."""
-        text = self.document.user_text(self.probe(place))
-        return text.replace(self.values[place], value) if value else text
+    def text(self, location: str, value: str = "") -> str:
+        """The user's turn that asks for a location; with another value of it, if one is given."""
+        text = self.document.user_text(self.probe(location))
+        return text.replace(self.values[location], value) if value else text
 
-    def unrelated(self, place: str) -> str:
+    def unrelated(self, location: str) -> str:
         """The same turn with a question at its end that has nothing to do with the text."""
-        return self.text(place).rpartition(QUESTION.format(place=place))[0] + UNRELATED
+        return self.text(location).rpartition(QUESTION.format(location=location))[0] + UNRELATED
 
-    def prefix(self, place: str) -> str:
-        return self.probe(place).question.answer_prefix if self.document.frame.prefill else ""
+    def prefix(self, location: str) -> str:
+        return self.probe(location).question.answer_prefix if self.document.frame.prefill else ""
 
 
 def plant(examiner: Examiner, length: int) -> DoorCodes:
     """A document of `length` tokens, allowance included, whose five facts are at five depths."""
     number = examiner.random.randrange(10_000, 100_000)
-    values = dict(zip(PLACES, map(str, examiner.random.sample(range(10_000, 100_000), len(PLACES))), strict=True))
+    values = dict(zip(LOCATIONS, map(str, examiner.random.sample(range(10_000, 100_000), len(LOCATIONS))), strict=True))
     cells = [Cell("doctor", length, depth, i) for i, depth in enumerate(DEPTHS)]
     facts = tuple(
-        Fact(place, FACT.format(place=place, value=values[place]), cell.depth or 0.0, length)
-        for place, cell in zip(PLACES, cells, strict=True)
+        Fact(location, FACT.format(location=location, value=values[location]), cell.depth or 0.0, length)
+        for location, cell in zip(LOCATIONS, cells, strict=True)
     )
     questions = tuple(
         DraftQuestion(
             cell=cell,
-            text=QUESTION.format(place=place),
-            answer_prefix=PREFIX.format(place=place),
-            targets=(values[place],),
+            text=QUESTION.format(location=location),
+            answer_prefix=PREFIX.format(location=location),
+            targets=(values[location],),
             allowance=ALLOWANCE,
             scorers=(),
-            facts=(place,),
+            facts=(location,),
             family="needle",
         )
-        for place, cell in zip(PLACES, cells, strict=True)
+        for location, cell in zip(LOCATIONS, cells, strict=True)
     )
     filler = open_source("noise", repeat=True).filler(seed=0)
     draft = Draft(f"doctor/{number}", "doctor", HEAD.format(number=number), filler, facts, questions)
     return DoorCodes(examiner.fitter.fit(draft), values)
 
 
-def other_value(examiner: Examiner, planted: DoorCodes, place: str) -> str:
+def other_value(examiner: Examiner, planted: DoorCodes, location: str) -> str:
     """A value with as many tokens as the planted one, and with no digit in the same position."""
-    old = planted.values[place]
+    old = planted.values[location]
     for _ in range(200):
         new = str(examiner.random.randrange(10_000, 100_000))
         if all(a != b for a, b in zip(new, old, strict=True)) and examiner.count(f" {new}.") == examiner.count(
@@ -113,8 +113,8 @@ def other_value(examiner: Examiner, planted: DoorCodes, place: str) -> str:
 
 def short_length(examiner: Examiner) -> int:
     """The length of a document with little more than the facts in it."""
-    facts = "".join(FACT.format(place=place, value=10_000) for place in PLACES)
-    fixed = HEAD + facts + QUESTION.format(place=PLACES[0]) + PREFIX.format(place=PLACES[0])
+    facts = "".join(FACT.format(location=location, value=10_000) for location in LOCATIONS)
+    fixed = HEAD + facts + QUESTION.format(location=LOCATIONS[0]) + PREFIX.format(location=LOCATIONS[0])
     return examiner.expected_tokens(fixed) + ALLOWANCE + SHORT
 
 
