@@ -48,8 +48,8 @@ def families(*names: str) -> tuple[str, ...]:
     if simulated:
         return ("sim-judge",) if simulated[0].startswith("sim:judge") else ("sim",)
     bases = [name.partition("?")[0].rstrip("/").rpartition("/")[2].casefold() for name in names]
-    found = tuple(family for family, pattern in _FAMILIES if any(re.search(pattern, base) for base in bases))
-    return found or (re.sub(r"^[a-z]+:", "", bases[0]),)
+    known = tuple(family for family, pattern in _FAMILIES if any(re.search(pattern, base) for base in bases))
+    return known or (re.sub(r"^[a-z]+:", "", bases[0]),)
 
 
 # --- known cases ---

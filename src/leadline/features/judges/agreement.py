@@ -41,7 +41,7 @@ class Agreement:
     items: int
     raters: int
     shares: Mapping[Rating, tuple[float, ...]]
-    """Of each label, the share of each rater's ratings that it is."""
+    """For each label, its share of each rater's ratings."""
     raw: Coefficient
     cohen: Coefficient | None
     """For two raters only."""
@@ -54,13 +54,13 @@ class Agreement:
 
     @property
     def nearly_one_label(self) -> bool:
-        """Whether one label is nine tenths of all ratings: kappa and alpha mislead there, and AC1 is to be read."""
+        """Whether one label is nine tenths of all ratings: then kappa and alpha mislead, and AC1 does not."""
         return max(sum(shares) / len(shares) for shares in self.shares.values()) >= 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class _RatingTable:
-    """Per item: how often each label was given, and for two raters which pair."""
+    """For each item the number of times each label was given, and for two raters which pair."""
 
     labels: tuple[Rating, ...]
     counts: FloatArray
@@ -89,12 +89,12 @@ def agreement(
 
     def coefficient(measure: Callable[[_RatingTable, FloatArray], FloatArray]) -> Coefficient:
         value = float(measure(table, np.ones((1, items)))[0])
-        found = np.concatenate([measure(table, weights), *(measure(*end) for end in ends)])
-        draws = found[:-2][np.isfinite(found[:-2])]
+        resampled = np.concatenate([measure(table, weights), *(measure(*end) for end in ends)])
+        draws = resampled[:-2][np.isfinite(resampled[:-2])]
         if not np.isfinite(value) or not len(draws):
             return Coefficient(value, Interval(np.nan, np.nan, 0.95, "not defined"))
         low, high = np.percentile(draws, [2.5, 97.5])
-        low, high = np.nanmin([low, value, found[-2]]), np.nanmax([high, value, found[-1]])
+        low, high = np.nanmin([low, value, resampled[-2]]), np.nanmax([high, value, resampled[-1]])
         return Coefficient(value, Interval(float(low), float(high), 0.95, "bootstrap over documents"))
 
     def kappa(level: Level) -> Coefficient:
@@ -125,8 +125,8 @@ def _raw_agreement(table: _RatingTable, document: IntArray) -> Coefficient:
 
 
 def _pretending(table: _RatingTable, raw: float, target: float) -> tuple[_RatingTable, FloatArray]:
-    """The table with pretended items, equal ratings as often as labels were used or unequal ones of every pair of
-    labels, so many that its raw agreement is `target`."""
+    """The table with pretended items that make its raw agreement `target`: equal ratings as often as labels were used,
+    or unequal ones of every pair of labels."""
     if len(table.labels) == 1:  # raters who differ have used a label that was not seen
         unseen = None if table.pairs is None else np.pad(table.pairs, ((0, 0), (0, 3)))
         table = _RatingTable(2 * table.labels, np.pad(table.counts, ((0, 0), (0, 1))), unseen)
@@ -154,14 +154,14 @@ def _raw(table: _RatingTable, weights: FloatArray) -> FloatArray:
 
 
 def _same(table: _RatingTable) -> FloatArray:
-    """Of each item, the share of pairs of ratings that are equal; 0 where there is no pair."""
+    """For each item the share of equal pairs of ratings; 0 where there is no pair."""
     n = table.counts.sum(axis=1)
     return np.asarray(np.sum(table.counts * (table.counts - 1), axis=1) / np.maximum(n * (n - 1), 1.0))
 
 
 def _label_shares(table: _RatingTable, weights: FloatArray) -> FloatArray:
-    """How often each label is used: the mean over rated items of its share there (Gwet 2014), so that an item that
-    more raters rated counts no more than another."""
+    """The use of each label: the mean over rated items of its share there (Gwet 2014), so that all rated items count
+    alike."""
     n = table.counts.sum(axis=1)
     share = weights @ (table.counts / np.maximum(n, 1)[:, None])
     return np.asarray(share / np.maximum(weights @ (n >= 1).astype(np.float64), 1e-12)[:, None])
@@ -225,24 +225,24 @@ def _table(ratings: Ratings) -> _RatingTable:
     labels = sorted({label for row in ratings for label in row if label is not None}, key=_order)
     if not labels:
         raise UsageError("nothing was rated", where="agreement")
-    place = {label: i for i, label in enumerate(labels)}
+    column_of = {label: i for i, label in enumerate(labels)}
     counts = np.zeros((len(ratings), len(labels)))
     pairs = np.zeros((len(ratings), len(labels) ** 2))
     for i, row in enumerate(ratings):
         for label in row:
             if label is not None:
-                counts[i, place[label]] += 1
+                counts[i, column_of[label]] += 1
         if len(row) == 2 and row[0] is not None and row[1] is not None:
-            pairs[i, place[row[0]] * len(labels) + place[row[1]]] = 1
+            pairs[i, column_of[row[0]] * len(labels) + column_of[row[1]]] = 1
     two = all(len(row) == 2 for row in ratings)
     return _RatingTable(tuple(labels), counts, pairs if two else None)
 
 
 def _shares(ratings: Ratings, table: _RatingTable) -> dict[Rating, tuple[float, ...]]:
     columns = list(zip(*ratings, strict=True))
-    given = [max(sum(label is not None for label in column), 1) for column in columns]
+    rated = [max(sum(label is not None for label in column), 1) for column in columns]
     return {
-        label: tuple(column.count(label) / n for column, n in zip(columns, given, strict=True))
+        label: tuple(column.count(label) / n for column, n in zip(columns, rated, strict=True))
         for label in table.labels
     }
 

@@ -2,9 +2,9 @@
 
     judge_run(folder, ["openai:...", "hf:..."])
 
-For each judge: its known cases first, which it has to pass; then every answer that no rule decides and that has no
-verdict of this judge yet. Requests, retries and stopping are those of a run; a verdict is written before the next
-question is asked, so only requests in flight can be lost.
+Each judge first has to pass the known cases. Then it grades every answer that no rule decides and that has no verdict
+of this judge yet. Requests, retries and stopping are those of a run; a verdict is written before the next question is
+asked, so only requests in flight can be lost.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def judge_run(
     stop: Stop | None = None,
 ) -> JudgeResult:
     """Grades every answer of the run with every judge. Raises JudgeRefused for a judge that may not grade. The listener
-    hears how far each is, and what the user should know; `stop` ends it from another thread. No task or model of the
+    gets the progress of each judge and notes for the user; `stop` ends it from another thread. No task or model of the
     run is opened: the records have all that a judge is shown."""
     folder = Path(folder)
     manifest, rules = read_manifest(folder), load_rubric(rubric)
@@ -118,8 +118,7 @@ def _notes_on(result: JudgeResult) -> Iterator[str]:
 
 
 def check_judges(spec: Spec, *, has_prices: bool = False) -> None:
-    """Raises for judges of a spec that cannot grade, as far as names tell, or that the file of prices does not name,
-    unless they have prices otherwise: before the run, not after it."""
+    """Before a run, raises for judges of its spec that cannot grade, as far as names show, or that have no price."""
     load_rubric(spec.judges.rubric)
     if not has_prices:
         judge_tariffs(spec.limits, spec.judges.models)
@@ -235,7 +234,7 @@ class _Grader:
         self._done = self._unparsed = self._failed = 0
 
     def run(self, phase: str, wanted: Iterable[VerdictRequest], result: JudgeResult) -> int:
-        """Asks for every verdict that is missing; returns how many were asked for."""
+        """Asks for every missing verdict; returns the number of requests."""
         missing = [(key, request) for request in wanted if not self._writer.is_done(key := self._key(request))]
         self._done = self._unparsed = self._failed = 0
         queue = iter(missing)
@@ -265,14 +264,14 @@ class _Grader:
     def check_floor(self, floor: float) -> None:
         """Raises unless the judge knows right from wrong on the known cases."""
         keys = {self._key(request) for request in canary_requests()}
-        found = [verdict for key, verdict in self._writer.kept.items() if key in keys]
-        if any(verdict.status == "failed" for verdict in found):
+        verdicts = [verdict for key, verdict in self._writer.kept.items() if key in keys]
+        if any(verdict.status == "failed" for verdict in verdicts):
             raise RunStopped(
                 "the judge did not answer all known cases",
                 where=self._judge.name,
                 fix=f"check the judge, then {RESUME}",
             )
-        known = known_cases([KnownCase(v.canary, bool(v.expected), v.value) for v in found])
+        known = known_cases([KnownCase(v.canary, bool(v.expected), v.value) for v in verdicts])
         rates = {
             "right answers accepted": (known.accepted, known.right),
             "wrong answers rejected": (known.rejected, known.wrong),
@@ -281,7 +280,7 @@ class _Grader:
             if good < floor * cases:
                 raise JudgeRefused(
                     f"this judge fails the known cases: {good} of {cases} {name}, "
-                    f"{known.unparsed} of {len(found)} replies without a verdict",
+                    f"{known.unparsed} of {len(verdicts)} replies without a verdict",
                     where=format_model(self._judge.name),
                     fix=f"choose another judge; --floor 0 grades with it anyway (the floor is {floor:g})",
                 )
@@ -321,14 +320,14 @@ class _Grader:
         asked_prompt = prompt
         while True:
             most = self._paying.reserve(asked_prompt.text, ALLOWANCE, self._stop)
-            asked = None if self._stop.is_set else self._ask(request, sample, asked_prompt)
-            if asked is None:
+            response = None if self._stop.is_set else self._ask(request, sample, asked_prompt)
+            if response is None:
                 return None
             before = verdict
-            verdict, problem = _with_reply(verdict, asked, asked_prompt)
+            verdict, problem = _with_reply(verdict, response, asked_prompt)
             self._paying.pay(most, before, verdict)
             if verdict.status != "unparsed" or verdict.replies == 2:
-                return verdict, asked.answer.outcome
+                return verdict, response.answer.outcome
             asked_prompt = prompt.again(problem)
 
     def _ask(self, request: VerdictRequest, sample: JudgedSample, prompt: JudgePrompt) -> Asked | None:
@@ -338,8 +337,8 @@ class _Grader:
             expected = plain_answers(sample, prompt.items, request.expected)
             target = json.dumps({"id": prompt.code, "reason": "by its words", **expected})
             probe = replace(probe, question=msgspec.structs.replace(probe.question, targets=(target,)))
-        asked = self._retrier.ask(document, [probe])
-        return asked[0] if asked else None
+        responses = self._retrier.ask(document, [probe])
+        return responses[0] if responses else None
 
     def _document(self, cell: Cell, prompt: JudgePrompt) -> tuple[Document, Probe]:
         """The prompt as a document with one probe. For a server nothing is tokenized: it counts itself."""
@@ -375,14 +374,14 @@ class _Grader:
             )
 
 
-def _with_reply(verdict: JudgeVerdict, asked: Asked, prompt: JudgePrompt) -> tuple[JudgeVerdict, str]:
+def _with_reply(verdict: JudgeVerdict, response: Asked, prompt: JudgePrompt) -> tuple[JudgeVerdict, str]:
     """The verdict with one more reply in it, and what is wrong with the reply."""
-    outcome = asked.answer.outcome
+    outcome = response.answer.outcome
     verdict = msgspec.structs.replace(
         verdict,
         replies=verdict.replies + 1,
-        started=verdict.started or asked.started,
-        seconds=verdict.seconds + asked.answer.seconds,
+        started=verdict.started or response.started,
+        seconds=verdict.seconds + response.answer.seconds,
     )
     if not isinstance(outcome, Completion):
         why = redact(f"{outcome.why}: {outcome.message}") if isinstance(outcome, Failure) else "no text"

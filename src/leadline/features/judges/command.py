@@ -91,7 +91,7 @@ def judge(
     A judge sees the question, the targets, the evidence and the answer, never the document. It first grades twenty
     known cases. Rules decide what needs no judge. Run the same command again to continue: no verdict is asked twice.
 
-    Judges are biased and agree in it. Label a few answers yourself and every judged mean is corrected:
+    Judges are biased and share their biases. Label a few answers yourself and every judged mean is corrected:
 
     \b
       leadline judge RUN --with openai:A --with openai:B    grade
@@ -122,8 +122,8 @@ def judge(
     money = RunPrices(run, file, tier or "")
     paid = money.judge_money()
     if json:
-        found = [judged_values(one) for one in judged]
-        values = {"folder": str(run), "judged": found, "failed": result.failed, "notes": result.notes}
+        results_as_json = [judged_values(results) for results in judged]
+        values = {"folder": str(run), "judged": results_as_json, "failed": result.failed, "notes": result.notes}
         print_json(values | ({"judge_money": paid} if paid else {}))
     else:
         show_section(judged_section(judged), SanitisingConsole())
@@ -140,14 +140,14 @@ def judge(
 
 
 def _label(folder: Path, rubric: str, count: int | None, *, page: bool, port: int) -> None:
-    """Writes the drawn samples to labels.csv; what is labelled there stays. Then serves the page, if asked for."""
-    path, asked = folder / LABELS, load_rubric(rubric)
-    judged = next((one for one in read_judged(folder) if one.rubric == asked.title), None)
+    """Writes the drawn samples to labels.csv and keeps the labels there. Then serves the page, if asked for."""
+    path, loaded = folder / LABELS, load_rubric(rubric)
+    judged = next((results for results in read_judged(folder) if results.rubric == loaded.title), None)
     if judged is not None and judged.answers and not judged.sent:
         warn(f"rules decided all {judged.answers:,} answers: there is nothing for a judge to label")
         return
     if count is not None:
-        written = write_label_draw(folder, asked, count)
+        written = write_label_draw(folder, loaded, count)
         say(f"{written:,} answers to label in {path}: fill the column `label` with yes, no or partial")
     elif not path.exists():
         raise UsageError("no answers were drawn yet", where="--page", fix="add --label 40")
@@ -241,29 +241,29 @@ def _as_labels(rows: Sequence[Sequence[str]]) -> list[list[Rating | None]]:
     return [list(row) for row in numbers] if finite else [[cell or None for cell in row] for row in words]
 
 
-def _show_among(found: Any, columns: Sequence[str]) -> None:
+def _show_among(result: Any, columns: Sequence[str]) -> None:
     measures = {
-        "same label": found.raw, "Cohen's kappa": found.cohen, "quadratic kappa": found.quadratic,
-        "Fleiss' kappa": found.fleiss, f"Krippendorff's alpha ({found.level})": found.krippendorff,
-        "Gwet's AC1": found.gwet,
+        "same label": result.raw, "Cohen's kappa": result.cohen, "quadratic kappa": result.quadratic,
+        "Fleiss' kappa": result.fleiss, f"Krippendorff's alpha ({result.level})": result.krippendorff,
+        "Gwet's AC1": result.gwet,
     }  # fmt: skip
-    echo(f"{found.raters} raters, {found.items:,} items", bold=True)
+    echo(f"{result.raters} raters, {result.items:,} items", bold=True)
     rows = [
         (name, f"{c.value:.3f}", f"{c.interval.low:.3f} to {c.interval.high:.3f}") for name, c in measures.items() if c
     ]
     print_table(rows, ("agreement", "value", "95% interval"), right=frozenset({1, 2}))
     echo()
-    shares = [(str(label), *(f"{100 * share:.1f}%" for share in of)) for label, of in found.shares.items()]
+    shares = [(str(label), *(f"{100 * share:.1f}%" for share in of)) for label, of in result.shares.items()]
     print_table(shares, ("label", *columns), right=frozenset(range(1, len(columns) + 1)))
-    if found.nearly_one_label:
+    if result.nearly_one_label:
         echo("nearly all labels are alike: kappa and alpha are near zero, or not defined, whatever raters do; read AC1")
 
 
 def _show_beside(beside: dict[str, RaterQuality]) -> None:
     echo("\nbeside the truth", bold=True)
     rows = []
-    for name, found in beside.items():
-        with_truth, corrected = found.agreement, found.corrected
+    for name, quality in beside.items():
+        with_truth, corrected = quality.agreement, quality.corrected
         rows.append(
             (
                 name,
@@ -271,8 +271,8 @@ def _show_beside(beside: dict[str, RaterQuality]) -> None:
                 f"{with_truth.raw.value:.3f}",
                 f"{with_truth.cohen.value:.3f}" if with_truth.cohen else "-",
                 f"{with_truth.quadratic.value:.3f}" if with_truth.quadratic else "-",
-                _mean(found.naive.mean, found.naive.interval) if found.naive else "-",
-                f"{100 * found.bias:+.1f}" if found.bias is not None else "-",
+                _mean(quality.naive.mean, quality.naive.interval) if quality.naive else "-",
+                f"{100 * quality.bias:+.1f}" if quality.bias is not None else "-",
                 _mean(corrected.mean, corrected.interval) if corrected else "-",
             )
         )
@@ -285,16 +285,18 @@ def _mean(mean: float, interval: Any) -> str:
 
 
 def _agreement_json(among: Any, beside: dict[str, RaterQuality], columns: Sequence[str]) -> dict[str, Any]:
-    def values(found: Any) -> dict[str, Any]:
+    def values(result: Any) -> dict[str, Any]:
         names = ("raw", "cohen", "quadratic", "fleiss", "krippendorff", "gwet")
-        measures = {name: getattr(found, name) for name in names}
-        return {"items": found.items} | {
+        measures = {name: getattr(result, name) for name in names}
+        return {"items": result.items} | {
             name: {"value": c.value, "low": c.interval.low, "high": c.interval.high} if c else None
             for name, c in measures.items()
         }
 
-    def mean(found: Any) -> dict[str, float] | None:
-        return None if found is None else {"mean": found.mean, "low": found.interval.low, "high": found.interval.high}
+    def mean(estimate: Any) -> dict[str, float] | None:
+        if estimate is None:
+            return None
+        return {"mean": estimate.mean, "low": estimate.interval.low, "high": estimate.interval.high}
 
     return {
         "raters": list(columns),
@@ -302,8 +304,13 @@ def _agreement_json(among: Any, beside: dict[str, RaterQuality], columns: Sequen
         "agreement": values(among) if among else None,
         "shares": {str(label): list(shares) for label, shares in among.shares.items()} if among else None,
         "rater_quality": {
-            name: values(found.agreement)
-            | {"naive": mean(found.naive), "truth": found.truth, "bias": found.bias, "corrected": mean(found.corrected)}
-            for name, found in beside.items()
+            name: values(quality.agreement)
+            | {
+                "naive": mean(quality.naive),
+                "truth": quality.truth,
+                "bias": quality.bias,
+                "corrected": mean(quality.corrected),
+            }
+            for name, quality in beside.items()
         },
     }

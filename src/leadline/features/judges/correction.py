@@ -2,10 +2,10 @@
 
 A judge's mean has a bias that its own interval does not show: people's labels on some samples show it. Two estimates:
 
-corrected_mean   a control variate. The labels' mean, moved by how far the judge's mean over everything differs from its
-                 mean over the labelled samples (Angelopoulos et al. 2023, arXiv 2311.01453). Any scores.
-rogan_gladen     from the judge's sensitivity and specificity on the labelled samples (Rogan and Gladen 1978; Lee et al.
-                 2025, arXiv 2511.21140). Verdicts and labels that are yes or no.
+corrected_mean   a control variate. The labels' mean plus the difference between the judge's mean over everything and
+its mean over the labelled samples (Angelopoulos et al. 2023, arXiv 2311.01453). Any scores. rogan_gladen     from the
+judge's sensitivity and specificity on the labelled samples (Rogan and Gladen 1978; Lee et al. 2025, arXiv 2511.21140).
+Verdicts and labels that are yes or no.
 
 Variances of means over answers are cluster-robust: samples of one document count as one. Labels drawn by strata
 (verdict and length) are weighted by their strata.
@@ -30,7 +30,8 @@ LEAST_LABELS = 5
 """With fewer labels nothing is corrected: the interval would say nothing."""
 LEAST_DOCUMENTS = 3
 LEAST_INFORMATION = 0.1
-"""Sensitivity + specificity - 1 below this: verdicts say hardly more than a coin, and Rogan-Gladen has no answer."""
+"""Below this value of sensitivity + specificity - 1, verdicts are hardly better than a coin, and Rogan-Gladen has no
+answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +44,9 @@ class Corrected:
     documents: int
     """Documents with a label."""
     slope: float
-    """How much of the judge's differences between samples people's labels follow."""
+    """How closely people's labels follow the judge's differences between samples."""
     worth: float
-    """How many times as many labels would give as narrow an interval without the judge; nan where all labels are the
+    """Without the judge, an equally narrow interval needs this many times as many labels. NaN where all labels are the
     same, since an interval from them alone has no width."""
 
 
@@ -54,9 +55,9 @@ class RoganGladen:
     mean: float
     interval: Interval
     sensitivity: float
-    """Of what people call right, the share that the judge calls right."""
+    """The share of answers that the judge calls right, among those that people call right."""
     specificity: float
-    """Of what people call wrong, the share that the judge calls wrong."""
+    """The share of answers that the judge calls wrong, among those that people call wrong."""
     labels: int
 
 
@@ -107,8 +108,8 @@ def corrected_mean(
     alone = _labels_alone(data, free)
     method = "control variate over documents"
     if bool(free[drawn].all()) and int(data.strata.max()) == 0:
-        # A judge that says little costs more than it tells, and labels that are all the same cannot show its errors:
-        # its mean is then not used.
+        # A weak judge adds more variance than it removes, and labels that are all the same cannot show its errors: its
+        # mean is then not used.
         known = mean_interval(data.labels[drawn].tolist(), [c for c, mine in zip(clusters, drawn, strict=True) if mine])
         same = float(np.ptp(data.labels[drawn])) == 0
         if same or known.interval.half_width < (min(mean + half, 1.0) - max(mean - half, 0.0)) / 2:
@@ -198,7 +199,7 @@ class KnownCases:
     rejected: int
     unparsed: int
     by_kind: Mapping[str, tuple[int, int]]
-    """For each kind of case, how many were graded rightly, and of how many."""
+    """For each kind of case, the number graded rightly and the number of cases."""
 
     @property
     def sensitivity(self) -> float:
@@ -253,7 +254,7 @@ def trend(values: Sequence[float], lengths: Sequence[int], clusters: Sequence[st
 
 @dataclass(frozen=True, slots=True)
 class RaterQuality:
-    """A rater beside the truth, where both are known; the means are over all that it rated."""
+    """A rater compared with the truth, where both are known. The means are over all items it rated."""
 
     agreement: Agreement
     """With the truth."""
@@ -268,7 +269,7 @@ class RaterQuality:
 def rater_quality(
     ratings: Sequence[Rating | None], truth: Sequence[Rating | None], clusters: Sequence[str], resamples: int = 1000
 ) -> RaterQuality:
-    """How right a rater is. The truth may be known for some items only: the mean is then corrected with those."""
+    """Compares a rater with the truth. If the truth is known for some items only, they correct the rater's mean."""
     paired = [i for i, label in enumerate(ratings) if label is not None and truth[i] is not None]
     both = [(ratings[i], truth[i]) for i in paired]
     rated = [i for i, label in enumerate(ratings) if label is not None]
@@ -307,9 +308,9 @@ def _arrays(
 
 
 def _numbered(names: Sequence[str]) -> tuple[IntArray, int]:
-    place: dict[str, int] = {}
-    numbers = [place.setdefault(name, len(place)) for name in names]
-    return np.asarray(numbers, np.int64), len(place)
+    number_of: dict[str, int] = {}
+    numbers = [number_of.setdefault(name, len(number_of)) for name in names]
+    return np.asarray(numbers, np.int64), len(number_of)
 
 
 def _merged(strata: IntArray, labels: Sequence[float | None]) -> IntArray:
@@ -334,7 +335,7 @@ def _partly_labelled(data: _Labelled) -> BoolArray:
 
 
 def _weights(data: _Labelled) -> FloatArray:
-    """How many samples of its stratum a labelled sample represents."""
+    """The number of samples of its stratum that a labelled sample represents."""
     labelled = np.bincount(data.strata, data.where)
     return np.asarray((np.bincount(data.strata) / np.maximum(labelled, 1.0))[data.strata])
 
@@ -355,7 +356,7 @@ def _slope(data: _Labelled, free: BoolArray, weights: FloatArray) -> float:
 
 
 def _small_strata(data: _Labelled, free: BoolArray) -> FloatArray:
-    """By how much the residuals of a stratum are too small because its own mean was taken from few labels."""
+    """The factor by which residuals of a stratum are too small, because its mean comes from few labels."""
     labels = np.bincount(data.strata, np.where(free, 1.0, 0.0))
     whole = float(labels.sum())
     fewer = np.where(labels > 1, labels / np.maximum(labels - 1, 1.0) * (whole - 1) / whole, 1.0)
@@ -363,7 +364,7 @@ def _small_strata(data: _Labelled, free: BoolArray) -> FloatArray:
 
 
 def _unseen(data: _Labelled, free: BoolArray, residual: FloatArray) -> FloatArray:
-    """The variance that few labels do not show, by stratum: they may show no error of the judge at all, so the variance
+    """The variance that few labels do not show, by stratum. They may show no error of the judge at all, so the variance
     within a stratum is averaged with that of `UNSEEN` errors in two more labels."""
     labels = np.bincount(data.strata, np.where(free, 1.0, 0.0))
     squares = np.bincount(data.strata, np.where(free, residual**2, 0.0))

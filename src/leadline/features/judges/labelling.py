@@ -44,9 +44,9 @@ def label_routes(folder: Path) -> list[Route]:
 
     def numbered() -> list[dict[str, str]]:
         """The rows by their numbers. An answer that the file has no more keeps its number, without a text."""
-        found = {label_key(row): row for row in read_label_rows(folder / LABELS)}
-        known.extend(key for key in found if key not in set(known))
-        return [found.get(key, {}) for key in known]
+        by_key = {label_key(row): row for row in read_label_rows(folder / LABELS)}
+        known.extend(key for key in by_key if key not in set(known))
+        return [by_key.get(key, {}) for key in known]
 
     async def show(request: Request) -> Response:
         style, script = asset("labelling.css", PACKAGE), asset("labelling.js", PACKAGE)
@@ -60,17 +60,17 @@ def label_routes(folder: Path) -> list[Route]:
 
     async def label(request: Request) -> Response:
         try:
-            given = msgspec.json.decode(await request.body(), type=NewLabel)
-            parse_label(given.label, f"row {given.row}")
+            new_label = msgspec.json.decode(await request.body(), type=NewLabel)
+            parse_label(new_label.label, f"row {new_label.row}")
         except (msgspec.DecodeError, UsageError) as error:
             return PlainTextResponse(f"{error}\n", 400)
         numbered()
         try:
-            if given.row < 0:
+            if new_label.row < 0:
                 raise IndexError
-            labels = add_label(folder, known[given.row], given.label)
+            labels = add_label(folder, known[new_label.row], new_label.label)
         except (IndexError, KeyError):
-            return PlainTextResponse(f"there is no row {given.row}\n", 400)
+            return PlainTextResponse(f"there is no row {new_label.row}\n", 400)
         except LeadlineError as error:
             return PlainTextResponse(f"the label is not saved: {error.what}\n", 500)
         return JSONResponse({"labelled": sum(bool(row.get("label")) for row in labels)})

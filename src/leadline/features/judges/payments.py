@@ -15,7 +15,8 @@ from leadline.store.files import SYNC_SECONDS
 from leadline.store.prices import tariff_of
 
 BYTES_PER_TOKEN = 3
-"""Of a judge's prompt that its server does not count: fewer than most tokenizers have, so that it is not too cheap."""
+"""Bytes per token of a prompt that the judge's server does not count: fewer than most tokenizers have, so that the
+estimate is not too low."""
 TEMPLATE_TOKENS = 256
 """Around a judge's prompt, at most: the budget counts them before the server does."""
 
@@ -26,7 +27,7 @@ def payments(folder: Path) -> Iterator[Payment]:
 
 
 def payment_of(verdict: JudgeVerdict) -> Payment:
-    """By the server's counts, and where it gives none by ours."""
+    """The server's counts, or ours where it gives none."""
     return Payment(
         model=verdict.judge,
         prompt_tokens=verdict.prompt_tokens + verdict.estimated_prompt,
@@ -43,15 +44,15 @@ def estimated_tokens(prompt: str) -> int:
 
 
 class JudgePayments:
-    """The money of one judge: a verdict is only asked for if the budget of the run has the most it can cost."""
+    """The money of one judge. A verdict is only asked for if the run's budget covers its highest possible cost."""
 
     def __init__(self, tariff: Tariff | None, budget: Budget | None, where: str) -> None:
         self._tariff, self._budget, self._where = tariff, budget, where
         self._turn = threading.Condition()
 
     def reserve(self, prompt: str, output: int, stop: Stop) -> float:
-        """What was reserved for a reply of at most `output` tokens to this prompt, when the budget has it. A token has
-        at least one byte. Stops the judge if nothing is in flight that may turn out cheaper."""
+        """Reserves the highest cost of a reply of at most `output` tokens to this prompt, when the budget covers it. A
+        token has at least one byte. Stops the judge if nothing is in flight that may turn out cheaper."""
         budget = self._budget
         if budget is None:
             return 0.0
@@ -81,7 +82,7 @@ def judge_tariffs(limits: Limits, judges: Sequence[str]) -> dict[str, Tariff]:
     """The prices of judges, by their names; empty without a file of prices. A budget must be in their currency."""
     if not limits.prices:
         return {}
-    found = {name: tariff_of(Path(limits.prices), name, limits.tier) for name in judges}
-    for tariff in found.values():
+    tariffs = {name: tariff_of(Path(limits.prices), name, limits.tier) for name in judges}
+    for tariff in tariffs.values():
         check_budget(limits.budget, tariff)
-    return found
+    return tariffs

@@ -32,7 +32,7 @@ ALLOWANCE = 400
 """Tokens of a reply."""
 REPLY_CHARACTERS = 20_000
 MOST_OBJECTS = 200
-"""A reply is searched for objects that far, so that no reply can take long."""
+"""A reply is searched for objects up to here, so that no reply takes long."""
 MOST_EVIDENCE = 12
 """Pieces of evidence that are shown; more would be the document."""
 
@@ -66,7 +66,7 @@ class JudgePrompt:
 
     def again(self, problem: str) -> JudgePrompt:
         """The prompt of the second and last attempt."""
-        keys = ", ".join(asked.key for asked in self.items)
+        keys = ", ".join(question.key for question in self.items)
         more = f"\n\nA first reply could not be used: {problem}. Reply with one JSON object only: id, reason, {keys}."
         return JudgePrompt(self.head, self.sample + more, self.code, self.items)
 
@@ -106,13 +106,15 @@ def make_prompt(rubric: Rubric, sample: JudgedSample) -> JudgePrompt:
     items = rubric.questions(sample.targets, sample.match)
     code = _code(sample.texts)
     parts = [_part(code, "question", sample.question.strip())]
-    targets = [asked for asked in items if asked.targets]
-    parts += [_part(code, asked.key, "\n".join(target.strip() for target in asked.targets)) for asked in targets]
+    targets = [question for question in items if question.targets]
+    parts += [
+        _part(code, question.key, "\n".join(target.strip() for target in question.targets)) for question in targets
+    ]
     if not targets:
         parts.append(_part(code, "targets", "\n".join(target.strip() for target in sample.targets)))
     parts += [_part(code, f"evidence {n}", text.strip()) for n, text in enumerate(sample.evidence[:MOST_EVIDENCE], 1)]
     parts.append(_part(code, "answer", sample.answer))
-    keys = ", ".join(f'"{key}"' for key in ("id", "reason", *(asked.key for asked in items)))
+    keys = ", ".join(f'"{key}"' for key in ("id", "reason", *(question.key for question in items)))
     closing = f'Grade the answer. Reply with one JSON object, "id" being "{code}", with the keys {keys}.'
     return JudgePrompt(_head(rubric), "\n".join([f"The code of this sample is {code}.", *parts, closing]), code, items)
 
@@ -169,10 +171,10 @@ def parse_reply(reply: str, prompt: JudgePrompt) -> ParsedReply:
         whole = _decoded(text)
     if whole is not None:
         return _verdict(whole, prompt, alone=True)
-    found = [_verdict(value, prompt, alone=False) for value in _objects(text)]
-    good = [parsed for parsed in found if parsed.value is not None]
+    verdicts = [_verdict(value, prompt, alone=False) for value in _objects(text)]
+    good = [parsed for parsed in verdicts if parsed.value is not None]
     if not good:
-        problem = found[-1].problem if found else "there is no JSON object in it"
+        problem = verdicts[-1].problem if verdicts else "there is no JSON object in it"
         return ParsedReply({}, None, problem=problem)
     if any(parsed.answers != good[0].answers for parsed in good):
         return ParsedReply({}, None, problem="it has several verdicts that differ")
@@ -193,10 +195,10 @@ class _Twice(ValueError):
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
+    value = dict(pairs)
+    if len(value) < len(pairs):
         raise _Twice
-    return made
+    return value
 
 
 _decoder = json.JSONDecoder(object_pairs_hook=_pairs)
@@ -231,13 +233,13 @@ def _verdict(value: dict[str, Any], prompt: JudgePrompt, *, alone: bool) -> Pars
     if str(code).strip().casefold() != prompt.code and not (alone and code in (None, "")):
         return ParsedReply({}, None, problem="its id is not the code of the sample")
     answers: dict[str, ItemAnswer] = {}
-    for asked in prompt.items:
-        if asked.key not in value:
-            return ParsedReply({}, None, problem=f"the item {asked.key} is missing")
-        accepted = asked.accepts(value[asked.key])
+    for question in prompt.items:
+        if question.key not in value:
+            return ParsedReply({}, None, problem=f"the item {question.key} is missing")
+        accepted = question.accepts(value[question.key])
         if accepted is None:
-            return ParsedReply({}, None, problem=f"{asked.key} is not one of the allowed answers")
-        answers[asked.key] = accepted
+            return ParsedReply({}, None, problem=f"{question.key} is not one of the allowed answers")
+        answers[question.key] = accepted
     reason = value.get("reason")
     shown = reason[:REASON_CHARACTERS] if isinstance(reason, str) else ""
     return ParsedReply(answers, score(prompt.items, answers), shown)
@@ -277,23 +279,23 @@ def is_exact(targets: Sequence[str], answer: str, match: Match) -> bool:
 
 
 def plain_answers(sample: JudgedSample, items: Sequence[AskedItem], right: bool | None = None) -> dict[str, ItemAnswer]:
-    """What the words of the answer alone say to each item, or what is known about a known case (`right`).
+    """The reply to each item by the words of the answer alone, or by the truth of a known case (`right`).
 
     A simulated judge starts from it.
     """
     words = Words(sample.answer)
-    found: dict[str, ItemAnswer] = {}
-    for asked in items:
-        targets = asked.targets or (sample.targets if asked.item.scale else ())
+    answers: dict[str, ItemAnswer] = {}
+    for question in items:
+        targets = question.targets or (sample.targets if question.item.scale else ())
         hits = sum(words.count(target) > 0 for target in targets)
         stated = bool(targets) and (hits > 0 if sample.match == "any" else hits == len(targets))
         if right is not None:
-            stated = right and asked.item.role == "credit"
-        if asked.item.scale is not None:
-            found[asked.key] = asked.item.scale[1 if stated else 0]
+            stated = right and question.item.role == "credit"
+        if question.item.scale is not None:
+            answers[question.key] = question.item.scale[1 if stated else 0]
         else:
-            found[asked.key] = "yes" if stated else "no"
-    return found
+            answers[question.key] = "yes" if stated else "no"
+    return answers
 
 
 def rubric_fits(rubric: Rubric, targets: Sequence[str]) -> bool:

@@ -41,15 +41,15 @@ def judged_tables(judged: RubricResults) -> Iterator[TextTable]:
     yield table("known cases, and what the judge cost", columns, [_known_row(*named) for named in scores])
     if judged.agreement is not None:
         rows = [("all", *_agreement_cells(judged.agreement))]
-        rows += [(format_length(at), *_agreement_cells(found)) for at, found in judged.by_length.items()]
-        rows += [(_depth(at), *_agreement_cells(found)) for at, found in judged.by_depth.items()]
+        rows += [(format_length(at), *_agreement_cells(agreement_at)) for at, agreement_at in judged.by_length.items()]
+        rows += [(_depth(at), *_agreement_cells(agreement_at)) for at, agreement_at in judged.by_depth.items()]
         agreement = ("part", "n", "same verdict", "Krippendorff's α", "Gwet's AC1")
         yield table("agreement of judges, with 95% intervals", agreement, rows)
         yield _map(judged)
 
 
 def judge_legend(judged: RubricResults) -> list[str]:
-    """Which judge each letter is, with its family."""
+    """The judge behind each letter, with its family."""
     return [
         f"{letter}: {sanitise(score.name, 120)} (family {', '.join(score.families) or 'unknown'}"
         f"{', the own family of the tested model' if score.own_family else ''})"
@@ -62,7 +62,7 @@ def _letters(judged: RubricResults) -> list[str]:
 
 
 def _mean_row(name: str, score: JudgeScore) -> tuple[str, ...]:
-    found = score.corrected
+    corrected = score.corrected
     return (
         name,
         f"{score.graded:,}",
@@ -70,7 +70,7 @@ def _mean_row(name: str, score: JudgeScore) -> tuple[str, ...]:
         f"{score.failed:,}",
         _percent(score.yes_rate),
         _format_mean(score.naive.mean, score.naive.interval) if score.naive else "-",
-        _format_mean(found.mean, found.interval) if found else "uncorrected",
+        _format_mean(corrected.mean, corrected.interval) if corrected else "uncorrected",
     )
 
 
@@ -91,15 +91,15 @@ def _depth(depth: float) -> str:
 
 
 def _correction_row(name: str, score: JudgeScore) -> tuple[str, ...]:
-    found, rogan = score.corrected, score.rogan_gladen
+    corrected, rogan = score.corrected, score.rogan_gladen
     return (
         name,
-        _format_mean(found.mean, found.interval) if found else "uncorrected",
+        _format_mean(corrected.mean, corrected.interval) if corrected else "uncorrected",
         _format_mean(rogan.mean, rogan.interval) if rogan else "-",
         _percent(rogan.sensitivity) if rogan else "-",
         _percent(rogan.specificity) if rogan else "-",
-        f"{found.labels}" if found else "-",
-        f"x {found.worth:.1f}" if found and math.isfinite(found.worth) else "-",
+        f"{corrected.labels}" if corrected else "-",
+        f"x {corrected.worth:.1f}" if corrected and math.isfinite(corrected.worth) else "-",
     )
 
 
@@ -120,12 +120,12 @@ def _known_row(name: str, score: JudgeScore) -> tuple[str, ...]:
     )
 
 
-def _agreement_cells(found: Agreement) -> tuple[str, ...]:
+def _agreement_cells(agreement: Agreement) -> tuple[str, ...]:
     return (
-        f"{found.items:,}",
-        _format_mean(found.raw.value, found.raw.interval),
-        _coefficient(found.krippendorff),
-        _coefficient(found.gwet),
+        f"{agreement.items:,}",
+        _format_mean(agreement.raw.value, agreement.raw.interval),
+        _coefficient(agreement.krippendorff),
+        _coefficient(agreement.gwet),
     )
 
 
@@ -133,10 +133,10 @@ def _format_mean(mean: float | None, interval: Interval | None) -> str:
     return "-" if mean is None else f"{format_percent(mean)}% [{format_percent_range(interval)}]"
 
 
-def _coefficient(found: Coefficient) -> str:
-    if not math.isfinite(found.value):
+def _coefficient(coefficient: Coefficient) -> str:
+    if not math.isfinite(coefficient.value):
         return "not defined"
-    return f"{found.value:.2f} [{found.interval.low:.2f}, {found.interval.high:.2f}]"
+    return f"{coefficient.value:.2f} [{coefficient.interval.low:.2f}, {coefficient.interval.high:.2f}]"
 
 
 def _percent(value: float) -> str:
@@ -149,8 +149,8 @@ def _map(judged: RubricResults) -> TextTable:
     depths = sorted({depth for _, depth in judged.disagreement}, key=lambda d: -1.0 if d is None else d)
     rows = []
     for depth in depths:
-        found = [judged.disagreement.get((length, depth)) for length in lengths]
-        rows.append((format_depth(depth), *(f"{f.differ} of {f.samples}" if f else "" for f in found)))
+        cells = [judged.disagreement.get((length, depth)) for length in lengths]
+        rows.append((format_depth(depth), *(f"{f.differ} of {f.samples}" if f else "" for f in cells)))
     title = "samples with different verdicts, depth down, length across"
     return TextTable(title, ("depth", *map(format_length, lengths)), rows, wrapped=True)
 
@@ -241,13 +241,13 @@ def judged_values(judged: RubricResults) -> dict[str, Any]:
         "judges": [_score_values(score) for score in judged.judges],
         "panel": _score_values(judged.panel) if judged.panel else None,
         "agreement": _agreement_values(judged.agreement),
-        "agreement_by_length": {str(at): _agreement_values(found) for at, found in judged.by_length.items()},
-        "agreement_by_depth": {f"{at:g}": _agreement_values(found) for at, found in judged.by_depth.items()},
+        "agreement_by_length": {str(at): _agreement_values(agreement) for at, agreement in judged.by_length.items()},
+        "agreement_by_depth": {f"{at:g}": _agreement_values(agreement) for at, agreement in judged.by_depth.items()},
         "agreement_per_doubling": judged.trend.slope if judged.trend else None,
         "agreement_falls_with_length": bool(judged.trend and judged.trend.falls),
         "disagreement": [
-            {"length": length, "depth": depth, "samples": found.samples, "differ": found.differ}
-            for (length, depth), found in sorted(judged.disagreement.items(), key=lambda item: str(item[0]))
+            {"length": length, "depth": depth, "samples": cell.samples, "differ": cell.differ}
+            for (length, depth), cell in sorted(judged.disagreement.items(), key=lambda item: str(item[0]))
         ],
         "notes": judged_notes(judged),
     }
@@ -276,7 +276,7 @@ def _score_values(score: JudgeScore) -> dict[str, Any]:
         if score.known is None
         else {"sensitivity": _number(score.known.sensitivity), "specificity": _number(score.known.specificity),
               "unparsed": score.known.unparsed,
-              "by_kind": {kind: list(found) for kind, found in score.known.by_kind.items()}},
+              "by_kind": {kind: list(counts) for kind, counts in score.known.by_kind.items()}},
         "requests": score.requests,
         "prompt_tokens": score.prompt_tokens,
         "completion_tokens": score.completion_tokens,
@@ -303,12 +303,16 @@ def _interval_values(interval: Interval) -> dict[str, Any]:
     return {"low": _number(interval.low), "high": _number(interval.high), "method": interval.method}
 
 
-def _agreement_values(found: Agreement | None) -> dict[str, Any] | None:
-    if found is None:
+def _agreement_values(agreement: Agreement | None) -> dict[str, Any] | None:
+    if agreement is None:
         return None
-    named = {"raw": found.raw, "krippendorff": found.krippendorff, "gwet": found.gwet}
-    return {"samples": found.items, **{name: _coefficient_values(c) for name, c in named.items()}}
+    named = {"raw": agreement.raw, "krippendorff": agreement.krippendorff, "gwet": agreement.gwet}
+    return {"samples": agreement.items, **{name: _coefficient_values(c) for name, c in named.items()}}
 
 
-def _coefficient_values(found: Coefficient) -> dict[str, Any]:
-    return {"value": _number(found.value), "low": _number(found.interval.low), "high": _number(found.interval.high)}
+def _coefficient_values(coefficient: Coefficient) -> dict[str, Any]:
+    return {
+        "value": _number(coefficient.value),
+        "low": _number(coefficient.interval.low),
+        "high": _number(coefficient.interval.high),
+    }

@@ -1,8 +1,8 @@
 """What judges said about the answers of a run: means, agreement, errors on known cases, labels by people.
 
 A mean is naive (what the judge said) and, where there are labels by people, corrected; without labels it is called
-uncorrected. It is never shown alone: beside it are how often judges agree, how often each says yes, and what it makes
-of the known cases. A reply without a verdict (`unparsed`) stays in the denominator as not right.
+uncorrected. It is never shown alone: beside it are the agreement of judges, the share of yes of each judge, and its
+errors on the known cases. A reply without a verdict (`unparsed`) stays in the denominator as not right.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class JudgeScore:
     unparsed: int
     failed: int
     yes_rate: float
-    """Of the answers that were sent to it, the share that it called right."""
+    """The share of answers that it called right, among those sent to it."""
     naive: Estimate | None
     corrected: Corrected | None
     rogan_gladen: RoganGladen | None
@@ -81,7 +81,7 @@ class JudgeScore:
 
 @dataclass(slots=True)
 class JudgedAnswer:
-    """One answer with everything that was said about it."""
+    """One answer with all verdicts about it."""
 
     record: Record
     rule: JudgeVerdict | None = None
@@ -95,7 +95,7 @@ class JudgedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """Samples of one place of the map that all judges graded, and on how many they differ."""
+    """The number of samples of one cell that all judges graded, and the number on which they differ."""
 
     samples: int
     differ: int
@@ -142,29 +142,33 @@ def read_judged(folder: Path | str, labels: Path | None = None) -> list[RubricRe
         by_rubric.setdefault(verdict.rubric_digest, []).append(verdict)
     kept = {record.cell.key: record for record in read_records(folder)}
     file = labels or (folder / LABELS if (folder / LABELS).exists() else None)
-    given = read_labels(file, kept) if file is not None else {}
-    if labels is not None and not given:
+    known_labels = read_labels(file, kept) if file is not None else {}
+    if labels is not None and not known_labels:
         raise UsageError(
             "no label in this file belongs to an answer of the run",
             where=str(labels),
             fix="the column id has the keys of samples, as `leadline judge RUN --label 40` writes them",
         )
-    draw = read_draw(folder)  # labels from elsewhere may be those of the draw, and others are none the worse for strata
-    used = [v for v in by_rubric.values() if any(one.judge != RULE for one in v) and not all(one.canary for one in v)]
-    return [_judged(found, kept, given, draw) for found in used]
+    draw = read_draw(folder)  # labels from another file may be those of the draw; strata do no harm to others
+    used = [
+        group
+        for group in by_rubric.values()
+        if any(verdict.judge != RULE for verdict in group) and not all(verdict.canary for verdict in group)
+    ]
+    return [_judged(group, kept, known_labels, draw) for group in used]
 
 
 def read_labels(path: Path, records: Mapping[str, Record]) -> dict[str, float]:
     """Labels by the key of their sample. A label of another answer than the one on the record is left out."""
-    found: dict[str, float] = {}
+    by_sample: dict[str, float] = {}
     for number, row in enumerate(read_label_rows(path), 2):
         label = parse_label(row["label"], f"{path}, line {number}")
         record = records.get(row["id"])
         if label is None or record is None or not isinstance(record.outcome, Completion):
             continue
         if row.get("answer_digest", "") in ("", digest_text(record.outcome.text)):
-            found[row["id"]] = label
-    return found
+            by_sample[row["id"]] = label
+    return by_sample
 
 
 def _judged(
@@ -217,19 +221,19 @@ def _with_own_name(score: JudgeScore, identity: str, namesakes: int) -> JudgeSco
 
 def judged_answers(verdicts: Sequence[JudgeVerdict], records: Mapping[str, Record]) -> list[JudgedAnswer]:
     """Answers with verdicts about exactly this answer: one that was asked again needs a new verdict."""
-    found: dict[str, JudgedAnswer] = {}
+    by_cell: dict[str, JudgedAnswer] = {}
     for verdict in verdicts:
         record = records.get(verdict.cell.key)
         if verdict.canary or record is None or not isinstance(record.outcome, Completion):
             continue
         if verdict.answer != digest_text(record.outcome.text):
             continue
-        sample = found.setdefault(verdict.cell.key, JudgedAnswer(record))
+        sample = by_cell.setdefault(verdict.cell.key, JudgedAnswer(record))
         if verdict.judge == RULE:
             sample.rule = verdict
         elif verdict.status != "failed":
             sample.verdicts[verdict.identity] = verdict
-    return [s for s in found.values() if s.rule is not None or s.verdicts]
+    return [s for s in by_cell.values() if s.rule is not None or s.verdicts]
 
 
 # --- means of a judge ---------------------------------------------------------------------------
@@ -246,14 +250,14 @@ def judge_score(
     every length and depth. `judges` has a verdict of each; `verdicts` are all of a single judge's own, those of known
     cases too."""
 
-    def parts(place: Callable[[Cell], Any]) -> dict[Any, JudgeScore]:
-        places = sorted({at for s in samples if (at := place(s.record.cell)) is not None})
+    def parts(coordinate: Callable[[Cell], Any]) -> dict[Any, JudgeScore]:
+        values = sorted({at for s in samples if (at := coordinate(s.record.cell)) is not None})
         graded = [v for v in verdicts if not v.canary]
-        found = {}
-        for at in places:
-            here = [s for s in samples if place(s.record.cell) == at]
-            found[at] = _score(judges, here, [v for v in graded if place(v.cell) == at], labels, strata)
-        return {at: _without_few_labels(part) for at, part in found.items()}
+        scores = {}
+        for at in values:
+            here = [s for s in samples if coordinate(s.record.cell) == at]
+            scores[at] = _score(judges, here, [v for v in graded if coordinate(v.cell) == at], labels, strata)
+        return {at: _without_few_labels(part) for at, part in scores.items()}
 
     by_length, by_depth = parts(lambda cell: cell.length), parts(lambda cell: cell.depth)
     return replace(_score(judges, samples, verdicts, labels, strata), by_length=by_length, by_depth=by_depth)
@@ -313,11 +317,11 @@ def _means(
     """The naive mean and the corrected ones. What a rule decided is taken as known."""
     values = [value(s) for s in samples]
     clusters = [s.record.cluster for s in samples]
-    given = [v if s.rule is not None else labels.get(s.key) for s, v in zip(samples, values, strict=True)]
+    known = [v if s.rule is not None else labels.get(s.key) for s, v in zip(samples, values, strict=True)]
     drawn = [RULE if s.rule is not None else strata.get(s.key, "") for s in samples]
     judged = [s for s in samples if s.rule is None]
     has_labels = any(s.key in labels for s in judged)
-    corrected = corrected_mean(values, clusters, given, drawn) if has_labels else None
+    corrected = corrected_mean(values, clusters, known, drawn) if has_labels else None
     return {
         "naive": mean_of(samples, value),
         "corrected": replace(corrected, labels=sum(s.key in labels for s in judged)) if corrected else None,
@@ -350,19 +354,19 @@ def _agreement(samples: Sequence[JudgedAnswer], ratings: Sequence[tuple[str, ...
 
 
 def _agreement_by(
-    samples: Sequence[JudgedAnswer], ratings: Sequence[tuple[str, ...]], place: Callable[[JudgedAnswer], Any]
+    samples: Sequence[JudgedAnswer], ratings: Sequence[tuple[str, ...]], coordinate: Callable[[JudgedAnswer], Any]
 ) -> dict[Any, Agreement]:
-    places = sorted({place(s) for s in samples if place(s) is not None})
-    rows = {at: [i for i, s in enumerate(samples) if place(s) == at] for at in places}
+    values = sorted({coordinate(s) for s in samples if coordinate(s) is not None})
+    rows = {at: [i for i, s in enumerate(samples) if coordinate(s) == at] for at in values}
     return {at: _agreement([samples[i] for i in mine], [ratings[i] for i in mine]) for at, mine in rows.items()}
 
 
 def _disagreements(
     samples: Sequence[JudgedAnswer], ratings: Sequence[tuple[str, ...]]
 ) -> dict[tuple[int, float | None], Disagreement]:
-    found: dict[tuple[int, float | None], Disagreement] = {}
+    cells: dict[tuple[int, float | None], Disagreement] = {}
     for sample, row in zip(samples, ratings, strict=True):
-        place = (sample.record.cell.length, sample.record.cell.depth)
-        before = found.get(place, Disagreement(0, 0))
-        found[place] = Disagreement(before.samples + 1, before.differ + (len(set(row)) > 1))
-    return found
+        point = (sample.record.cell.length, sample.record.cell.depth)
+        before = cells.get(point, Disagreement(0, 0))
+        cells[point] = Disagreement(before.samples + 1, before.differ + (len(set(row)) > 1))
+    return cells

@@ -84,15 +84,15 @@ class Rubric(FrozenModel):
 
     def questions(self, targets: Sequence[str], match: Match) -> tuple[AskedItem, ...]:
         """The items of one sample, in order; `target_1`, `target_2` ... where there are several targets."""
-        asked: list[AskedItem] = []
+        questions: list[AskedItem] = []
         for item in self.items:
             if item.each != "target":
-                asked.append(AskedItem(item.id, item))
+                questions.append(AskedItem(item.id, item))
             elif match == "any" or len(targets) == 1:
-                asked.append(AskedItem(item.id, item, tuple(targets)))
+                questions.append(AskedItem(item.id, item, tuple(targets)))
             else:
-                asked += [AskedItem(f"{item.id}_{n}", item, (target,)) for n, target in enumerate(targets, 1)]
-        return tuple(asked)
+                questions += [AskedItem(f"{item.id}_{n}", item, (target,)) for n, target in enumerate(targets, 1)]
+        return tuple(questions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +118,9 @@ class AskedItem:
 
 def score(items: Sequence[AskedItem], answers: Mapping[str, ItemAnswer]) -> float:
     """From 0 to 1."""
-    if any(asked.item.role == "veto" and answers[asked.key] == "yes" for asked in items):
+    if any(question.item.role == "veto" and answers[question.key] == "yes" for question in items):
         return 0.0
-    credit = [_credit(asked.item, answers[asked.key]) for asked in items if asked.item.role == "credit"]
+    credit = [_credit(question.item, answers[question.key]) for question in items if question.item.role == "credit"]
     return sum(credit) / len(credit)
 
 
@@ -133,7 +133,7 @@ def _credit(item: Item, answer: ItemAnswer) -> float:
 
 def reply_schema(items: Sequence[AskedItem]) -> dict[str, Any]:
     """The JSON schema of a reply: the reason comes before every verdict. The same for all samples with equal keys."""
-    answers = {asked.key: _answer_schema(asked.item) for asked in items}
+    answers = {question.key: _answer_schema(question.item) for question in items}
     return {
         "type": "object",
         "properties": {

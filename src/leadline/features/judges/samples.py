@@ -49,7 +49,7 @@ from leadline.store.runs import read_records
 
 @dataclass(slots=True)
 class JudgeResult:
-    """What one call did. `sent` counts verdicts asked for now, `kept` those that were there."""
+    """The result of one call. `sent` counts verdicts asked for now, `kept` the earlier ones."""
 
     by_rule: int = 0
     sent: int = 0
@@ -89,15 +89,15 @@ class AnswersToJudge:
         kinds = {title: kind_of(task) for title, task in manifest.tasks.items()}
         self.rubric = rubric
         result = result or JudgeResult()
-        found = [
+        answered = [
             record
             for record in read_records(folder)
             if not record.failed
             and isinstance(record.outcome, Completion)
             and kinds.get(record.cell.task, "answer") != "logprob"
         ]
-        self.records = [record for record in found if rubric_fits(rubric, record.question.targets)]
-        result.not_gradable = len(found) - len(self.records)
+        self.records = [record for record in answered if rubric_fits(rubric, record.question.targets)]
+        result.not_gradable = len(answered) - len(self.records)
         self._decided: set[str] = set()
 
     def decide(self) -> Iterator[tuple[Record, str, float]]:
@@ -132,7 +132,7 @@ def answer_digest(record: Record) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LabelDraw:
-    """Samples that are worth a label, and the strata they come from."""
+    """Samples to label by hand, and the strata they come from."""
 
     keys: tuple[str, ...]
     draw: LabelStrata
@@ -200,7 +200,7 @@ def _stratum(sample: JudgedAnswer) -> str:
 
 
 def _allocate(groups: Mapping[str, Sequence[str]], count: int) -> dict[str, int]:
-    """How many of each stratum: two, or all of a smaller one, then in proportion to what is left."""
+    """The number of samples of each stratum: two, or all of a smaller one; then in proportion to the rest."""
     order = sorted(groups, key=lambda stratum: -len(groups[stratum]))
     sizes = dict.fromkeys(groups, 0)
     for stratum in order:

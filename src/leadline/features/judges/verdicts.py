@@ -51,7 +51,7 @@ class JudgeVerdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """A digest of everything about the judge that can change a verdict."""
     families: tuple[str, ...] = ()
     own_family: bool = False
-    """Whether it is of the tested model's family, which had to be asked for."""
+    """Whether the judge is of the tested model's family. The user had to allow that."""
     rubric: str
     rubric_digest: str
     answer: str
@@ -160,7 +160,7 @@ LABEL_WORDS = {
 
 
 class LabelStrata(msgspec.Struct, frozen=True):
-    """Which stratum every sample was in when the labels were drawn. Not in the CSV file: labelling is blind."""
+    """The stratum of every sample when the labels were drawn. Not in the CSV file: labelling is blind."""
 
     rubric: str
     strata: dict[str, str]
@@ -178,7 +178,7 @@ class GivenLabel(msgspec.Struct, frozen=True):
     answer_digest: str
     label: str
     before: str
-    """The label that it replaced, which an editor that was opened earlier may still save."""
+    """The label that it replaced. An editor that was opened earlier may still save that one."""
 
 
 def label_key(row: Mapping[str, str]) -> LabelKey:
@@ -229,21 +229,21 @@ def given_labels(folder: Path) -> dict[LabelKey, GivenLabel]:
     newest: dict[LabelKey, GivenLabel] = {}
     for line in lines:
         try:
-            given = _label_decoder.decode(line)
+            label = _label_decoder.decode(line)
         except DecodeError:
             continue
-        newest[given.id, given.answer_digest] = given
+        newest[label.id, label.answer_digest] = label
     return newest
 
 
 _label_decoder = msgspec.json.Decoder(GivenLabel)
 
 
-def _newest_label(written: str, given: GivenLabel | None) -> str:
-    """Of the label in the file and that of a page. A file saved by an editor that was opened before the page's label
-    has the label before it, or none; any other label was written by hand later."""
-    stale = given is not None and written in ("", given.before)
-    return given.label if given is not None and stale else written
+def _newest_label(written: str, page_label: GivenLabel | None) -> str:
+    """The newer one of the label in the file and that of a page. A file saved by an editor that was opened before the
+    page's label has the label before it, or none; any other label was written by hand later."""
+    stale = page_label is not None and written in ("", page_label.before)
+    return page_label.label if page_label is not None and stale else written
 
 
 def write_labels(folder: Path, rows: Sequence[Mapping[str, str]]) -> Path:
@@ -271,8 +271,8 @@ def read_label_rows(path: Path) -> list[dict[str, str]]:
             "a file of labels needs the columns id and label", where=str(path), fix="write one with --label 40"
         )
     rows = [{k: v or "" for k, v in row.items() if k is not None} for row in reader]
-    given = given_labels(path.parent) if path.name == LABELS else {}
-    return [row | {"label": _newest_label(row["label"], given.get(label_key(row)))} for row in rows]
+    page_labels = given_labels(path.parent) if path.name == LABELS else {}
+    return [row | {"label": _newest_label(row["label"], page_labels.get(label_key(row)))} for row in rows]
 
 
 def parse_label(text: str, where: str) -> float | None:
