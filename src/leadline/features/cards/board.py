@@ -19,7 +19,7 @@ from leadline.results.verdict import verdict
 
 @dataclass(frozen=True, slots=True)
 class BoardCell:
-    """What is shown, what is below it, and the number to sort by."""
+    """The text of a table cell, the text below it, and the number to sort by."""
 
     text: str
     below: str = ""

@@ -64,7 +64,7 @@ def board(
     \b
       leadline board runs/ -o site/
     """
-    folders = [folder for given in runs for folder in _run_folders(given)]
+    folders = [folder for path in runs for folder in _run_folders(path)]
     if not folders:
         raise SourceError(
             "no run is there", where=", ".join(map(str, runs)), fix="name run folders, or folders with runs"
@@ -75,10 +75,10 @@ def board(
     echo(f"{len(opened)} models  {page}")
 
 
-def _run_folders(given: Path) -> list[Path]:
-    if (given / MANIFEST).is_file():
-        return [given]
-    return sorted(path.parent for path in given.glob(f"*/{MANIFEST}"))
+def _run_folders(folder: Path) -> list[Path]:
+    if (folder / MANIFEST).is_file():
+        return [folder]
+    return sorted(path.parent for path in folder.glob(f"*/{MANIFEST}"))
 
 
 def _write(svg: str, out: Path, *, scale: float) -> None:

@@ -15,9 +15,9 @@ from leadline.results.run import Run
 
 PACKAGE = "leadline.features.cards"
 LARGE_CHARACTERS = 20
-"""Of an interval that is shown in large letters, where the effective length is not decided."""
+"""The most characters of an interval in large letters, where the effective length is not decided."""
 VALUE_SIZE, VALUE_WIDTH, BOLD_WIDTH = 32, 332, 0.65
-"""The largest letters of the value, the room left of the map, and a bold letter's width as a share of its height."""
+"""The value's largest letters, the space left of the map, and a bold letter's width as a share of its height."""
 MAP_LEFT, MAP_TOP, MAP_WIDTH, MAP_HEIGHT = 372, 92, 396, 230
 
 

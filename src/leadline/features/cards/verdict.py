@@ -18,7 +18,7 @@ COLOURS: dict[Use, str] = {
 
 @dataclass(frozen=True, slots=True)
 class WindowUse:
-    """What a run says about the window that a model claims."""
+    """A run's verdict on the window that a model claims."""
 
     use: Use
     value: str
@@ -28,34 +28,37 @@ class WindowUse:
 
 
 def window_use(run: Run) -> WindowUse:
-    found, claimed = verdict(run).effective, run.window
-    if found is None or not run.totals.done:
+    effective, claimed = verdict(run).effective, run.window
+    if effective is None or not run.totals.done:
         return WindowUse("not measured", "not measured", "")
-    interval = f"{100 * found.confidence:g}%: {found.ends}" if found.ends else ""
+    interval = f"{100 * effective.confidence:g}%: {effective.ends}" if effective.ends else ""
     of = f" of {format_length(claimed)}" if claimed else " tokens"
-    if not found.falls:
+    if not effective.falls:
         return WindowUse("not decided", "not decided", "scores do not fall steadily with length")
-    if not found.decided:
-        return _open_use(found, claimed, of)
-    if found.bound == "at least":
-        if claimed is None or found.length < claimed:
-            longest = format_tokens(found.length)
+    if not effective.decided:
+        return _open_use(effective, claimed, of)
+    if effective.bound == "at least":
+        if claimed is None or effective.length < claimed:
+            longest = format_tokens(effective.length)
             return WindowUse("not decided", f"at least {longest}{of}", f"longer prompts than {longest} were not asked")
         return WindowUse("uses all it claims", f"{format_length(claimed)}{of}", interval)
-    if claimed is not None and found.bound == "crossing" and found.length >= claimed:  # longer prompts were asked too
-        return WindowUse("uses all it claims", f"{found.point}{of}", interval)
-    return WindowUse("uses part", f"{found.point}{of}", interval)
+    # Longer prompts than the claimed window were asked too.
+    if claimed is not None and effective.bound == "crossing" and effective.length >= claimed:
+        return WindowUse("uses all it claims", f"{effective.point}{of}", interval)
+    return WindowUse("uses part", f"{effective.point}{of}", interval)
 
 
-def _open_use(found: EffectiveLength, claimed: int | None, of: str) -> WindowUse:
-    """Where some length may be on either side: what is sure of the claimed window all the same."""
-    sure, reached, failed = f"{100 * found.confidence:g}%: ", found.surely_reached, found.surely_failed
+def _open_use(effective: EffectiveLength, claimed: int | None, of: str) -> WindowUse:
+    """The certain part of the claimed window, while some lengths may be on either side of the threshold."""
+    sure, reached, failed = f"{100 * effective.confidence:g}%: ", effective.surely_reached, effective.surely_failed
     if reached is None and failed is None:
-        return WindowUse("not decided", NOT_DECIDED, f"{sure}{found.ends}")
+        return WindowUse("not decided", NOT_DECIDED, f"{sure}{effective.ends}")
     if claimed is not None and reached is not None and reached >= claimed:
-        return WindowUse("uses all it claims", f"{format_length(claimed)}{of}", f"{sure}{found.point}; {found.ends}")
+        return WindowUse(
+            "uses all it claims", f"{format_length(claimed)}{of}", f"{sure}{effective.point}; {effective.ends}"
+        )
     use: Use = "not decided" if failed is None or (claimed is not None and failed > claimed) else "uses part"
     if reached is not None:
         also = "" if failed is None else f"below {format_tokens(failed)}; "
-        return WindowUse(use, f"at least {format_tokens(reached)}{of}", f"{sure}{also}{found.ends}")
-    return WindowUse(use, f"{found.point}{of if use == 'uses part' else ''}", f"{sure}{found.ends}")
+        return WindowUse(use, f"at least {format_tokens(reached)}{of}", f"{sure}{also}{effective.ends}")
+    return WindowUse(use, f"{effective.point}{of if use == 'uses part' else ''}", f"{sure}{effective.ends}")
