@@ -27,17 +27,17 @@ MOST_BLAMED = 4
 OUTSIDE_ALPHA = 0.05
 """One-sided, for the loss of a part outside of each part of another scope."""
 LEAD = 1.0
-"""By how much the square of a part's z must exceed those of its rivals."""
+"""The square of a part's z must exceed those of its rivals by this."""
 POINTS_DOWN = 0.2
 """The largest one-sided p of a part in a loss that is everywhere."""
 CLEARLY_LESS = 2.3
-"""Standard errors by which a part that lost less than the whole shows that the loss is not everywhere."""
+"""A part that lost less than the whole by this many standard errors shows that the loss is not everywhere."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Loss:
-    """The mean loss of a part, and its deviation if the sign of each document's difference were a coin: of yes/no
-    answers their ratio is McNemar's z. The scatter that is seen would be none where a cell has lost every answer."""
+    """The mean loss of a part, and its deviation if the sign of each document's difference were a coin toss. For yes/no
+    answers their ratio is McNemar's z. The observed scatter would be zero in a cell that has lost every answer."""
 
     mean: float
     deviation: float
@@ -75,7 +75,7 @@ class _Candidate:
 
 
 def blamed_parts(pairs: Pairs, comparison: Comparison, alpha: float) -> tuple[Difference, ...]:
-    """The parts to blame, the surest first; the whole alone for a loss everywhere; nothing where none can be told."""
+    """The parts to blame, the surest first; the whole alone for a loss everywhere; nothing if no part can be named."""
     blamed: list[Difference] = []
     rest = pairs
     while len(blamed) < MOST_BLAMED:
@@ -133,7 +133,7 @@ def _lost_clearly_less(part: _Candidate, whole: _Candidate) -> bool:
 
 
 def _loses_outside(pairs: Pairs, part: _Candidate) -> bool:
-    """Whether a loss stays without the prompts of a part. A part that has all the prompts cannot be told apart."""
+    """Whether a loss stays without the prompts of a part. A part with all the prompts cannot be distinguished."""
     rest = outside(pairs, part.difference)
     return len(rest) == 0 or _losses(rest, "overall")[0][1].p <= OUTSIDE_ALPHA
 

@@ -221,7 +221,7 @@ def _name_of(task: str | Mapping[str, Any]) -> str:
 
 
 def _sides(
-    base: str, candidate: str, given: dict[str, Any], out: Path, serve_base: str, serve_candidate: str
+    base: str, candidate: str, values: dict[str, Any], out: Path, serve_base: str, serve_candidate: str
 ) -> tuple[Side, Side]:
     base, candidate = (
         text if is_run(text) else served_model(command, text) if command else resolve_model(text, say)
@@ -230,9 +230,9 @@ def _sides(
     finished = next((text for text in (base, candidate) if is_run(text)), None)
     if finished is not None and not (is_run(base) and is_run(candidate)):
         spec = read_manifest(Path(finished)).spec  # the other side is asked what this one was
-        given = {key: value for key, value in spec.items() if key != "model"} | {"limits": given["limits"]}
+        values = {key: value for key, value in spec.items() if key != "model"} | {"limits": values["limits"]}
     arguments = (("base", base, serve_base), ("candidate", candidate, serve_candidate))
-    sides = [side_of(role, text, given, out, _server(command, text, out, role)) for role, text, command in arguments]
+    sides = [side_of(role, text, values, out, _server(command, text, out, role)) for role, text, command in arguments]
     if sides[0].spec is not None and sides[1].spec is not None and base == candidate:
         warn("both sides are the same model: only its own noise can show")
     return sides[0], sides[1]
@@ -245,13 +245,13 @@ def _server(command: str, model: str, out: Path, role: str) -> StartedServer | N
 
 
 def _sized(sides: tuple[Side, Side], margin: float, power: float) -> tuple[Side, Side]:
-    """As many samples a cell at most as find a loss of this size so often."""
+    """The sides with at most as many samples a cell as find a loss of the margin with this power."""
     specs = [side.spec for side in sides if side.spec is not None]
     if len(specs) < 2:
         return sides
     spec = specs[0]
-    places = [(t.title, length, depth) for t in spec.tasks for length in spec.lengths for depth in spec.depths]
-    needed = samples_needed(places, margin, power)
+    points = [(t.title, length, depth) for t in spec.tasks for length in spec.lengths for depth in spec.depths]
+    needed = samples_needed(points, margin, power)
     steps = ", ".join(str(look.samples) for look in looks(needed))
     say(f"at most {needed} samples a cell for a loss of {100 * margin:g} points; looks after {steps}")
     return tuple(  # type: ignore[return-value]

@@ -5,9 +5,9 @@ paired tests of `leadline compare` with Holm's correction over all parts. **Kept
 the one asked for overall, one and a half times it for every part, which has a fraction of the prompts. Everything else
 is undecided.
 
-Answers are looked at several times while they come in, so both errors of 5 % are divided. Of the false alarms the looks
-before the last share three tenths, and the last has the rest. Of losses of a margin that are called kept, each look has
-what a spending function gives it: much of it early, so that sides that answer alike are kept early. By the union bound
+Answers are tested at several looks while they come in, so both errors of 5 % are divided. The looks before the last
+share three tenths of the false alarms, and the last look has the rest. A spending function divides the losses of a
+margin that are called kept: much of it early, so that sides that answer alike are kept early. By the union bound
 neither is ever above 5 %.
 """
 
@@ -37,38 +37,38 @@ EARLY_SHARE = 0.3
 FIRST_LOOK = 4
 """Samples a cell at the first look."""
 EARLY_LOOKS = (1 / 6, 0.4, 0.7)
-"""Looks at these shares of all samples; before them there are some for obvious losses, each at four times as many."""
+"""Looks at these shares of all samples. Earlier looks are for obvious losses, each at four times as many samples."""
 LAST_BUT_ONE = 0.8
-"""The share of all samples up to which there are earlier looks."""
+"""The last early look is at most at this share of all samples."""
 FIRST_KEPT = 0.15
 """The share of all samples from which sides can be kept: with fewer, a part is too small even if nothing is lost."""
 SPENDING_POWER = 0.65
 CERTAIN = 1e-4
-"""The adjusted p of a loss below which more samples would not tell better where it is."""
+"""Below this adjusted p of a loss, more samples would not show better where it is."""
 PART_MARGIN = 1.5
 """The margin of a part, in margins of the whole."""
 PART_SCOPES: tuple[Scope, ...] = ("task", "length", "depth")
 DRAWN_AT_ONCE = 1_000_000
 """Documents of a bootstrap in memory at a time."""
 TIE_NATS = 0.1
-"""A flip is a tie where the first token of the answer was ahead of the second candidate by less."""
+"""A flip is a tie if the answer's first token was ahead of the second candidate by less than this."""
 FEWEST_TIMES = 3
 """Prompts of a length on each side for an interval of a speed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What the answers so far say."""
+    """The verdict of the answers so far."""
 
     outcome: Outcome
     comparison: Comparison
     gate: GateResult
     blamed: tuple[Difference, ...]
-    """The parts that are worse, none of them only because of another one; none where the loss cannot be placed."""
+    """The parts that are worse, none of them only because of another part. Empty if the loss cannot be placed."""
     alpha: float
     """Of this look."""
     is_settled: bool
-    """Whether more samples are not needed: a loss that is certain is looked for in the parts until the last look."""
+    """Whether no more samples are needed. A certain loss is searched for in the parts until the last look."""
 
     @property
     def exit_code(self) -> int:
@@ -77,7 +77,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One look at the answers, after so many samples a cell."""
+    """One look at the answers, after `samples` samples a cell."""
 
     samples: int
     alpha: float
@@ -124,14 +124,14 @@ def decide(pairs: Pairs, margin: float, look: Look) -> Decision:
 
 
 def gate_rules(margin: float, scopes: Iterable[str]) -> str:
-    """What has to be ruled out for a side to be kept."""
+    """The losses that must be ruled out for the verdict kept."""
     overall = f"overall >= {-100 * margin:g}"
     return "; ".join([overall, *(f"{scope}:* >= {-100 * PART_MARGIN * margin:g}" for scope in scopes)])
 
 
 def _judge_kept(pairs: Pairs, clauses: Sequence[Clause], gate: GateResult, look: Look) -> GateResult:
-    """The gate with the checks that this look passes: at the last one those whose interval lies above the bound, before
-    that those with so few prompts lost that a loss of the bound would rarely show fewer."""
+    """The gate with the checks that this look passes. At the last look an interval must lie above the bound. Before
+    that, a check passes with so few lost prompts that a loss of the bound would rarely show fewer."""
     if look.is_last:
         bounded = check_gate(pairs, clauses, confidence=1 - 2 * look.kept_alpha)
         passed = [check.interval.low >= check.bound for check in bounded.checks]
@@ -151,8 +151,9 @@ def _judge_kept(pairs: Pairs, clauses: Sequence[Clause], gate: GateResult, look:
 
 
 def _p_of_so_few_lost(pairs: Pairs, checks: Sequence[GateCheck]) -> dict[str, float]:
-    """Of each check, the chance of so few documents that lost anything, were the loss as large as the bound: a document
-    loses at most 1, so the share of them is at least the mean loss (binomial; exact where all weigh alike)."""
+    """For each check, the chance that no more documents lost anything, if the loss were as large as the bound. A
+    document loses at most 1, so the share of losing documents is at least the mean loss (binomial; exact where all
+    weigh alike)."""
     bounds = {check.name: -check.bound for check in checks}
     chances: dict[str, float] = {}
     for scope in ("overall", *PART_SCOPES):
@@ -271,7 +272,7 @@ def _median_ratios(base: Times, candidate: Times) -> dict[int, tuple[float, Inte
 
 @dataclass(frozen=True, slots=True)
 class SelfFlips:
-    """Prompts that one side was asked twice, and what differed."""
+    """The answers of one side to prompts that it was asked twice."""
 
     role: str
     repeats: Repeats
@@ -279,7 +280,8 @@ class SelfFlips:
 
 @dataclass(frozen=True, slots=True)
 class Ties:
-    """Prompts that score otherwise on the two sides; of those with a known margin, the ties."""
+    """The number of prompts that score differently on the two sides (flips), and of ties among those with a known
+    margin."""
 
     flips: int
     known: int

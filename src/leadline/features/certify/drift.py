@@ -1,7 +1,7 @@
 """Log-probabilities of both sides after the same tokens: of prompts, of the base's answers, from cache and afresh.
 
-A few prompts of every length are cut at places spread over them and in the base's own answer, and each side says which
-tokens it expects there. Each side's numbers go to a file of its own, a line for a prompt, so they stream, a stopped
+A few prompts of every length are cut at positions spread over them and in the base's own answer, and each side lists
+the tokens it expects there. Each side's numbers go to a file of its own, a line for a prompt, so they stream, a stopped
 command continues, and sides can be measured one after the other.
 """
 
@@ -28,11 +28,11 @@ from leadline.store.runs import read_records
 
 PROMPTS_PER_LENGTH = 4
 CUTS = 12
-"""Places of a prompt."""
+"""Positions in a prompt."""
 ANSWER_CUTS = 12
 """Tokens of the base's answer, from the first."""
 CANDIDATES = 20
-"""Likeliest tokens that are compared at each place."""
+"""Likeliest tokens that are compared at each position."""
 FRESH_PROMPTS = 2
 """Prompts of a side that are read from its cache and afresh."""
 TIMED_TOKENS = 32
@@ -42,7 +42,7 @@ ANSWER_BUCKETS = ((1, "answer token 1"), (4, "answer tokens 2 to 4"), (ANSWER_CU
 
 
 class PromptDrift(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one side said about one prompt."""
+    """The numbers of one side for one prompt."""
 
     cell: str
     length: int
@@ -77,7 +77,7 @@ def drift_file(folder: Path) -> Path:
 
 
 def read_drift(folder: Path) -> SideDrift:
-    """Empty where a side was not drift, as a finished run; a torn last line is left out."""
+    """Empty for a side without drift, such as a finished run. A torn last line is left out."""
     path, prompts = drift_file(folder), []
     for line in path.read_bytes().splitlines() if path.exists() else ():
         try:
@@ -145,7 +145,7 @@ def ask_prompt(model: Model, document: Document, probe: Probe, answer: str, *, f
 
 
 def spread_cuts(tokens: int, key: str) -> list[int]:
-    """Growing places in a prompt, one at random in each of equal parts; the last tokens are the answer's."""
+    """Ascending positions in a prompt, one at random in each of equal parts. The last tokens are the answer's."""
     edges = np.linspace(1, tokens, min(CUTS, max(1, tokens - 1)) + 1).astype(int).tolist()
     draw = random.Random(seed_of(0, "cuts", key))
     return sorted({draw.randrange(low, high) for low, high in pairwise(edges) if low < high})
@@ -175,26 +175,26 @@ class Drift:
     overall: DriftSummary
     buckets: tuple[DriftSummary, ...]
     problem: str = ""
-    """Why nothing was compared."""
+    """The reason why nothing was compared."""
 
 
 def compare_drift(base: SideDrift, candidate: SideDrift) -> Drift:
-    """Places of the same prompts, cut alike."""
+    """Compares positions of the same prompts with equal cuts."""
     theirs = {prompt.cell: prompt for prompt in candidate.prompts}
-    places: list[tuple[str, str, TokenDrift]] = []
+    positions: list[tuple[str, str, TokenDrift]] = []
     for prompt in base.prompts:
         other = theirs.get(prompt.cell)
         if other is None or other.cuts != prompt.cuts or not prompt.after or not other.after:
             continue
         for cut, ours, their in zip(prompt.cuts, prompt.after, other.after, strict=True):
-            places.append((bucket_of(cut, prompt.prompt_tokens), prompt.cell, token_drift(ours, their)))
-    names = list(dict.fromkeys(name for name, _, _ in sorted(places, key=lambda place: _order(place[0]))))
+            positions.append((bucket_of(cut, prompt.prompt_tokens), prompt.cell, token_drift(ours, their)))
+    names = list(dict.fromkeys(name for name, _, _ in sorted(positions, key=lambda position: _order(position[0]))))
     problems = {"base": base.problem, "candidate": candidate.problem}
     problem = "; ".join(f"{role}: {why}" for role, why in problems.items() if why)
     return Drift(
-        summarise_drift("overall", [(cell, drift) for _, cell, drift in places]),
-        tuple(summarise_drift(name, [(c, d) for bucket, c, d in places if bucket == name]) for name in names),
-        "" if places else problem or "the sides were not asked about the same prompts",
+        summarise_drift("overall", [(cell, drift) for _, cell, drift in positions]),
+        tuple(summarise_drift(name, [(c, d) for bucket, c, d in positions if bucket == name]) for name in names),
+        "" if positions else problem or "the sides were not asked about the same prompts",
     )
 
 

@@ -26,7 +26,7 @@ VERSION = 1
 
 
 class LostPrompt(msgspec.Struct, frozen=True, kw_only=True):
-    """One prompt that the base answered better: everything that is needed to ask it again."""
+    """One prompt that the base answered better, with all that is needed to ask it again."""
 
     version: int = VERSION
     spec: dict[str, Any]

@@ -31,21 +31,21 @@ def headline(certification: Certification) -> str:
     change = f"{100 * overall.estimate.mean:+.1f} points"
     interval = overall.estimate.interval
     span = f"95%: {100 * interval.low:+.1f} to {100 * interval.high:+.1f}"
-    asked = f"{format_count(certification.decision.comparison.pairs, 'prompt')}, {certification.samples} samples a cell"
+    size = f"{format_count(certification.decision.comparison.pairs, 'prompt')}, {certification.samples} samples a cell"
     if certification.decision.outcome == "kept":
-        return f"Kept: {change} overall ({span}); a loss of {margin:g} points or more is ruled out. {asked}."
+        return f"Kept: {change} overall ({span}); a loss of {margin:g} points or more is ruled out. {size}."
     if certification.decision.outcome == "lost":
         blamed = certification.decision.blamed
         where = "; ".join(f"{d.name} {100 * d.estimate.mean:+.1f} points" for d in blamed)
         where = where or f"{change} overall, but no one part has all of the loss, and not every part has some"
-        return f"Lost: {sanitise(where, 300)}. {asked}."
+        return f"Lost: {sanitise(where, 300)}. {size}."
     more = [check.times_more for check in certification.decision.gate.checks if check.times_more is not None]
     need = f" About {max(more) * certification.samples:.0f} samples a cell would decide." if more else ""
-    return f"Undecided: {change} overall ({span}), neither a loss of {margin:g} points nor none. {asked}.{need}"
+    return f"Undecided: {change} overall ({span}), neither a loss of {margin:g} points nor none. {size}.{need}"
 
 
 def noise_lines(certification: Certification) -> list[str]:
-    """What each side does to itself."""
+    """The flips of each side against itself."""
     lines = [f"{flips.role} asked again: {flips.repeats.describe()}" for flips in certification.self_flips]
     flip = next(figure for figure in figures(certification) if figure.name == "flip rate")
     assert flip.value is not None

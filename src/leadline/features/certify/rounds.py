@@ -1,6 +1,6 @@
 """Asking both sides the same prompts, in rounds that end when the answers decide.
 
-A side is a model, or a finished run, which is taken as it is. The prompts of a round are the same for both sides: the
+A side is a model, or a finished run, which is used as it is. The prompts of a round are the same for both sides: the
 next samples of every cell. What was recorded stays in the two run folders, so the same command continues.
 """
 
@@ -103,7 +103,7 @@ class Certification:
     warnings: tuple[str, ...]
     drift: Drift
     caches: tuple[CacheDrift, ...]
-    """Each side from its cache against itself read afresh, where it can be asked so."""
+    """The drift of each side between cached and fresh readings, if the side supports it."""
     ties: Ties
     speeds: tuple[QuotedFigure, ...]
     determinism: tuple[tuple[str, str], ...]
@@ -123,8 +123,8 @@ def certify_sides(
     anyway: bool = False,
 ) -> Certification:
     """Measures what is missing and decides. With `one_at_a_time` the base is measured whole before the candidate.
-    With `anyway` the sides may be sent other texts. `listening` opens a display of progress for each round of a side.
-    `repeat` asks some prompts twice, `logprobs` compares log-probabilities and times of some."""
+    With `anyway` the sides may be sent different texts. `listening` opens a display of progress for each round of a
+    side. `repeat` asks some prompts twice, `logprobs` compares log-probabilities and times of some."""
     after = partial(_after_answers, base_folder=base.folder, listening=listening, say=say, repeat=repeat,
                     logprobs=logprobs)  # fmt: skip
     with ExitStack() as stack:
@@ -193,7 +193,7 @@ def _after_answers(
     repeat: bool,
     logprobs: bool,
 ) -> list[SelfFlips]:
-    """What a side does to itself, and its log-probabilities."""
+    """The flips of a side against itself, and its log-probabilities."""
     again = _ask_again(side, plan, upto, listening) if repeat else []
     if logprobs:
         with blaming(side.server):
@@ -202,7 +202,7 @@ def _after_answers(
 
 
 def deterministic_mode(side: Side) -> str:
-    """Whether the engine was told to give the same answer whatever else it computes: `on`, `off`, or what is known."""
+    """Whether the engine's batch-invariant mode is on: `on`, or what is known."""
     if side.spec is None:
         return "a finished run: not known"
     if side.server is None:
@@ -215,7 +215,8 @@ def deterministic_mode(side: Side) -> str:
 
 
 def count_ties(base: Path, candidate: Path, upto: int) -> Ties:
-    """Of the prompts that score otherwise on the two sides, those whose first token was nearly tied on one of them."""
+    """Prompts that score differently on the two sides, and those among them whose first token was nearly tied on a
+    side."""
     sides = [{r.cell.key: r for r in read_records(folder) if not r.failed} for folder in (base, candidate)]
     flips = [
         (old, sides[1][key]) for key, old in sides[0].items()
@@ -256,7 +257,7 @@ def _ask(side: Side, plan: Plan, upto: int, listening: Listening) -> None:
 
 
 def _ask_again(side: Side, plan: Plan, upto: int, listening: Listening) -> list[SelfFlips]:
-    """Asks some prompts a second time: what the side does to itself."""
+    """Asks some prompts a second time, to count the side's flips against itself."""
     wanted = {cell.key for cell in _cells(plan) if cell.sample < upto}
     chosen = choose_repeats(record for record in read_records(side.folder) if record.cell.key in wanted)
     with blaming(side.server), listening() as listen:
@@ -296,8 +297,8 @@ def _refuse_silent(side: Side) -> None:
 
 
 def _refuse_other_prompts(base: Side, candidate: Side, plans: Sequence[Plan]) -> None:
-    """Before anything is asked: sides that cannot be sent the same prompts. Engines name tokenizers and templates in
-    different ways, so the texts of the shortest prompts decide about those."""
+    """Before the first request, raises for sides that cannot be sent the same prompts. Engines name tokenizers and
+    templates in different ways, so the texts of the shortest prompts decide about those."""
     known = {plan.spec.model: plan for plan in plans}
     sides: list[tuple[Manifest, dict[str, str]]] = []
     for side in (base, candidate):

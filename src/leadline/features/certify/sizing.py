@@ -1,10 +1,10 @@
-"""How many samples a cell a certification needs at most: so many that each of its verdicts is reached often enough.
+"""The most samples a cell that a certification needs, so that each of its verdicts is reached with the power asked for.
 
 - A loss of the margin everywhere is called lost.
 - A loss of one and a half margins in one part alone (the smallest family, length or depth third) is found and named.
 - Equal sides are called kept.
 
-Each at the power asked for, with answers that flip both ways as between servers that are equal.
+Answers flip both ways, as between equal servers.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 from leadline.core.seeds import bulk_rng
 from leadline.features.certify.blame import OUTSIDE_ALPHA
 from leadline.features.certify.decide import ALPHA, EARLY_SHARE, PART_MARGIN, gate_rules
+from leadline.stats.allocate import GridPoint
 from leadline.stats.compare import mcnemar_midp
 from leadline.stats.gate import parse_gate
 from leadline.stats.observations import DEPTH_BANDS, FloatArray, IntArray
@@ -27,13 +28,12 @@ PLANNED_FLIPS = 0.05
 RUNS = 200
 PART_RUNS = 2000
 MOST_SAMPLES = 400
-Place = tuple[str, int, float | None]
 
 
-def samples_needed(places: Sequence[Place], margin: float, power: float = POWER) -> int:
+def samples_needed(points: Sequence[GridPoint], margin: float, power: float = POWER) -> int:
     """The most samples a cell, for a grid of tasks, lengths and depths and a margin as a share."""
-    grid, noise, scale = Grid(tuple(places)), Noise(PLANNED_FLIPS), POWER / power  # `fewest_samples` looks for POWER
-    parts = parts_of(places)
+    grid, noise, scale = Grid(tuple(points)), Noise(PLANNED_FLIPS), POWER / power  # `fewest_samples` looks for POWER
+    parts = parts_of(points)
     scopes = list(dict.fromkeys(part.scope for part in parts))
     gate = parse_gate(gate_rules(margin, scopes))
     smallest = [min((p for p in parts if p.scope == scope), key=lambda part: len(part.cells)) for scope in scopes]
@@ -53,11 +53,11 @@ class Part:
     cells: frozenset[int]
 
 
-def parts_of(places: Sequence[Place]) -> list[Part]:
+def parts_of(points: Sequence[GridPoint]) -> list[Part]:
     """Every family, length and depth third, where there are several."""
     edges = [high for _, high in DEPTH_BANDS.values()][:-1]
     cells: dict[str, dict[object, list[int]]] = {"task": {}, "length": {}, "depth": {}}
-    for number, (task, length, depth) in enumerate(places):
+    for number, (task, length, depth) in enumerate(points):
         cells["task"].setdefault(task, []).append(number)
         cells["length"].setdefault(length, []).append(number)
         if depth is not None:
@@ -67,8 +67,8 @@ def parts_of(places: Sequence[Place]) -> list[Part]:
 
 
 def part_power(part: Part, parts: Sequence[Part], count: int, drop: float, flips: float = PLANNED_FLIPS) -> float:
-    """How often the last look, at `count` samples a cell, names a part that alone has a drop: it is worse after the
-    correction, and worse outside of every part of another scope."""
+    """The chance that the last look, at `count` samples a cell, names a part that alone has a drop. The part must be
+    worse after the correction, and worse outside of every part of another scope."""
     rng = bulk_rng(0, "part power", count)
     half = min(flips, 1 - drop) / 2
     lost = rng.binomial(count, half + drop, (PART_RUNS, len(part.cells)))
