@@ -48,12 +48,12 @@ PROMPT = (
 
 
 class CompactionFailed(Exception):
-    """Why nothing was retained: the failure of the samples of this session."""
+    """Nothing was retained. The message is the failure of the session's samples."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """What is retained, and what that took."""
+    """The retained text and the cost of compacting."""
 
     text: str
     tokens: int
@@ -62,10 +62,10 @@ class Compacted:
     seconds: float
     rounds: int
     read: int = 0
-    """Tokens that the compactor's model read, and those that it wrote; 0 without a model."""
+    """Tokens that the compactor's model read and wrote; 0 without a model."""
     written: int = 0
     kept: KeptSession | None = None
-    """What is retained where it is no text."""
+    """The retained items, if they are no text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +85,15 @@ class Compactor:
         size, began = len(tokenizer.encode(session)), time.perf_counter()
         retained, read, written = "", 0, 0
         for part in split_in_parts(session, self.rounds):
-            given = f"{retained}\n{part}" if retained else part
+            text = f"{retained}\n{part}" if retained else part
             if self._asks_model:
-                summary = self._summary(given)
+                summary = self._summary(text)
                 read, written = read + summary.read, written + summary.written
                 if summary.items:
                     return self._unreadable(summary, size, time.perf_counter() - began)
-                retained = self._checked(given, summary.text, tokenizer)
+                retained = self._checked(text, summary.text, tokenizer)
             else:
-                retained = self._checked(given, self._retained(given, tokenizer), tokenizer)
+                retained = self._checked(text, self._retained(text, tokenizer), tokenizer)
         tokens = len(tokenizer.encode(retained))
         return Compacted(retained, tokens, size, time.perf_counter() - began, self.rounds, read, written)
 
@@ -101,48 +101,48 @@ class Compactor:
     def _asks_model(self) -> bool:
         return self.name in (PROMPTED, PROVIDER) and not self.command
 
-    def _summary(self, given: str) -> KeptSession:
+    def _summary(self, text: str) -> KeptSession:
         if self.name == PROVIDER:
-            return compacted_by_provider(self.model, given, self.keep)
-        return summarised(self.model, given, self.keep)
+            return compacted_by_provider(self.model, text, self.keep)
+        return summarised(self.model, text, self.keep)
 
     def _unreadable(self, kept: KeptSession, size: int, seconds: float) -> Compacted:
-        """What only the provider can read. Its tokens are those that it says it wrote."""
+        """A result that only the provider can read. Its tokens are those that the provider says it wrote."""
         if self.rounds > 1:
             raise CompactionFailed(f"only {kept.reader} can read what it retained, so that it is compacted in 1 round")
         if kept.written > size:
             raise CompactionFailed(f"the compactor returned more than it got: {kept.written:,} tokens for {size:,}")
         return Compacted("", kept.written, size, seconds, 1, kept.read, kept.written, kept)
 
-    def _checked(self, given: str, retained: object, tokenizer: Tokenizer) -> str:
+    def _checked(self, text: str, retained: object, tokenizer: Tokenizer) -> str:
         if isinstance(retained, list):
             retained = text_of_messages(retained)
         if not isinstance(retained, str):
             raise CompactionFailed(f"the compactor returned {type(retained).__name__}, not a text or messages")
         if not retained.strip():
             raise CompactionFailed("the compactor returned nothing")
-        before, after = len(tokenizer.encode(given)), len(tokenizer.encode(retained))
+        before, after = len(tokenizer.encode(text)), len(tokenizer.encode(retained))
         if after > before:
             raise CompactionFailed(f"the compactor returned more than it got: {after:,} tokens for {before:,}")
         return retained.strip()
 
-    def _retained(self, given: str, tokenizer: Tokenizer) -> object:
+    def _retained(self, text: str, tokenizer: Tokenizer) -> object:
         if self.command:
-            return self._by_command(given)
+            return self._by_command(text)
         if self.name == "compact:tail":
-            return tail_of(given, self.keep, tokenizer)
+            return tail_of(text, self.keep, tokenizer)
         if self.name == "compact:drop-tools":
-            return without_tools(given)
+            return without_tools(text)
         function: Callable[[object, int], object] = registry.find("tasks", self.name)
-        content = messages_of(given) if _takes_messages(function) else given
+        content = messages_of(text) if _takes_messages(function) else text
         return self._in_time(lambda: function(content, self.keep))
 
-    def _by_command(self, given: str) -> str:
+    def _by_command(self, text: str) -> str:
         registry.refuse_foreign_command(self.command)
         environment = {**os.environ, "LEADLINE_TOKENS": str(self.keep)}
         try:
             done = subprocess.run(
-                shlex.split(self.command), input=given, capture_output=True, text=True, timeout=self.timeout,
+                shlex.split(self.command), input=text, capture_output=True, text=True, timeout=self.timeout,
                 env=environment, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
@@ -155,7 +155,7 @@ class Compactor:
         return done.stdout
 
     def _in_time(self, call: Callable[[], object]) -> object:
-        """A function of the user's, in a thread that is left behind when it takes too long."""
+        """Calls a function of the user's in a thread. The thread is left behind when it takes too long."""
         results: list[object] = []
         problems: list[str] = []
 
@@ -203,7 +203,7 @@ def _takes_messages(function: Callable[..., object]) -> bool:
 
 
 def messages_of(session: str) -> list[Message]:
-    """The session as messages: what users, assistants and the system said, and everything else as a tool's."""
+    """The session as messages of users, assistants and the system. Everything else is a tool's message."""
     messages: list[Message] = []
     for line in session.splitlines(keepends=True):
         speaker = _SPEAKER.match(line)
@@ -217,7 +217,7 @@ def messages_of(session: str) -> list[Message]:
 
 
 def text_of_messages(messages: Sequence[object]) -> str:
-    """The transcript of messages; those of tools stand as they are."""
+    """The transcript of messages. Tools' messages get no name."""
     text = ""
     for message in messages:
         if not isinstance(message, dict) or not isinstance(message.get("content"), str):
@@ -247,7 +247,7 @@ def tail_of(session: str, keep: int, tokenizer: Tokenizer) -> str:
 
 
 def without_tools(session: str) -> str:
-    """What users and assistants said; lines of tools are left out, and planted sentences in them."""
+    """The messages of users and assistants, without lines of tools and the sentences planted in them."""
     kept, speaking = [], True
     for line in session.splitlines(keepends=True):
         if _SPEAKER.match(line):

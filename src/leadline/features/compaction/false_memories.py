@@ -12,7 +12,7 @@ _FORMS = (
     (re.compile(r"/\S+\.toml"), re.compile(r"/[\w./-]+\.\w+")),
     (re.compile(r"\d{5}"), re.compile(r"(?<![\w-])\d{3,6}(?![\w-])")),
 )
-"""How the targets of a kind look, and what a made-up one of that kind would look like."""
+"""The form of a kind's targets, and that of a made-up value of the kind."""
 
 
 def false_memory(question: Question, answer: str) -> str:
@@ -24,6 +24,6 @@ def false_memory(question: Question, answer: str) -> str:
         if re.search(rf"(?<![\w/-]){re.escape(value)}(?![\w-])", answer, re.IGNORECASE):
             return value
     for target_form, form in _FORMS:
-        if target_form.fullmatch(question.targets[0]) and (found := form.search(answer)):
-            return found[0]
+        if target_form.fullmatch(question.targets[0]) and (match := form.search(answer)):
+            return match[0]
     return ""

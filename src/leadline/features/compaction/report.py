@@ -47,7 +47,7 @@ class Recall:
     seconds: float
     """Of compacting, for each session."""
     read: float = 0.0
-    """Tokens that the compactor's model read for each session, and those that it wrote; what they cost, where known."""
+    """Tokens that the compactor's model read and wrote for each session, and their cost, if known."""
     written: float = 0.0
     money: float | None = None
 
@@ -58,11 +58,11 @@ class CompactionResults:
     by_age: Mapping[str, Mapping[float, Estimate]]
     by_kind: Mapping[str, Mapping[str, Estimate]]
     failures: Mapping[str, Sequence[str]]
-    """By compactor, why sessions could not be compacted."""
+    """By compactor, the reasons why sessions could not be compacted."""
 
 
 def compaction_results(records: Sequence[Record]) -> CompactionResults:
-    """From records of the task, whatever it is called; failed samples are counted by what their compactor did."""
+    """From records of the task, under any name. Failed samples are counted by the error of their compactor."""
     mine = [record for record in records if "compactor" in record.question.labels]
     graded = [record for record in mine if record.scores]
     failures: dict[str, list[str]] = {}
@@ -127,18 +127,21 @@ def _false(records: Sequence[Record]) -> Estimate:
 
 def compaction_section(runs: Sequence[Run], names: Sequence[str]) -> ReportSection | None:
     """An entry point of `leadline.report_sections`."""
-    asked = [any(task.partition("[")[0] == "compaction" for task in run.manifest.tasks) for run in runs]
-    found = [compaction_results(list(run.records)) if here else None for run, here in zip(runs, asked, strict=True)]
-    if not any(results and (results.recalls or results.failures) for results in found):
+    has_compaction = [any(task.partition("[")[0] == "compaction" for task in run.manifest.tasks) for run in runs]
+    results_of_runs = [
+        compaction_results(list(run.records)) if compacts else None
+        for run, compacts in zip(runs, has_compaction, strict=True)
+    ]
+    if not any(results and (results.recalls or results.failures) for results in results_of_runs):
         return None
     if len(runs) > 1:
         rows = [
             (sanitise(name, 60), *_row(recall))
-            for name, results in zip(names, found, strict=True)
+            for name, results in zip(names, results_of_runs, strict=True)
             for recall in (results.recalls if results else ())
         ]
         return ReportSection(TITLE, (SectionText(NOTE), TextTable("", ("run", *COLUMNS), rows, names=2)))
-    [results] = found
+    [results] = results_of_runs
     assert results is not None
     return ReportSection(TITLE, tuple(_parts(results)), _values(results), link="Compaction")
 
@@ -173,13 +176,13 @@ def _percent(estimate: Estimate) -> str:
 def _parts(results: CompactionResults) -> Iterator[SectionPart]:
     yield SectionText(NOTE)
     for name, reasons in results.failures.items():
-        told = sanitise(f"{name}: {len(reasons)} sessions could not be compacted, as: {reasons[0]}", 300)
-        yield SectionText(told, "warning")
+        failure = sanitise(f"{name}: {len(reasons)} sessions could not be compacted, as: {reasons[0]}", 300)
+        yield SectionText(failure, "warning")
     yield TextTable("", COLUMNS, [_row(recall) for recall in results.recalls])
-    kinds = sorted({kind for found in results.by_kind.values() for kind in found})
+    kinds = sorted({kind for recalls in results.by_kind.values() for kind in recalls})
     rows = [
-        (sanitise(name, 40), *(_percent(found[kind]) if kind in found else "" for kind in kinds))
-        for name, found in results.by_kind.items()
+        (sanitise(name, 40), *(_percent(recalls[kind]) if kind in recalls else "" for kind in kinds))
+        for name, recalls in results.by_kind.items()
     ]
     yield TextTable("by kind of fact", ("compactor", *kinds), rows, wrapped=True)
     if results.recalls:
@@ -195,9 +198,10 @@ def _figure(results: CompactionResults, narrow: bool) -> Figure:
     for recall in ordered:
         series.setdefault(recall.compactor, {})[format_tokens(recall.retained)] = recall.recall
     panels = [CurvePanel("recall at retained tokens", "tokens retained", labels, series)]
-    ages = sorted({age for found in results.by_age.values() for age in found})
+    ages = sorted({age for recalls in results.by_age.values() for age in recalls})
     by_age = {
-        name: {format_depth(age): estimate for age, estimate in found.items()} for name, found in results.by_age.items()
+        name: {format_depth(age): estimate for age, estimate in recalls.items()}
+        for name, recalls in results.by_age.items()
     }
     if len(ages) > 1:
         panels.append(
@@ -223,8 +227,8 @@ def _values(results: CompactionResults) -> dict[str, Any]:
             for recall in results.recalls
         ],
         "kinds": {
-            name: {kind: estimate_values(estimate) for kind, estimate in found.items()}
-            for name, found in results.by_kind.items()
+            name: {kind: estimate_values(estimate) for kind, estimate in recalls.items()}
+            for name, recalls in results.by_kind.items()
         },
         "failed": {name: len(reasons) for name, reasons in results.failures.items()},
     }

@@ -2,7 +2,7 @@
 
 Facts are identifiers, paths, numbers, decisions, standing instructions and open tasks, each of several projects alike,
 so that neither the newest fact nor the only one of its kind is an answer by position. Depth is the age of the fact: 0
-is the oldest. What is asked with is what the compactor retained; `compactor=none` asks with the session itself.
+is the oldest. The question comes with what the compactor retained, or with the session itself (`compactor=none`).
 """
 
 from __future__ import annotations
@@ -143,41 +143,45 @@ class Compaction(WordedTask):
         draw = rng(seed, "compaction", *cell.coordinates)
         memories = self._memories(draw)
         kind = list(KINDS)[cell.sample % len(KINDS)]
-        asked = next(memory for memory in memories if memory.kind == kind)
+        asked_memory = next(memory for memory in memories if memory.kind == kind)
         [depth] = fact_depths(cell, 0.0, 1, draw)
         before: list[Fact] = []
         after: list[Fact] = []
         asked_fact: Fact | None = None
         for number, memory in enumerate(memories):
             text = self.fill(kind_part(memory.kind), key=memory.key, value=memory.value)
-            if memory is asked:
+            if memory is asked_memory:
                 asked_fact = Fact(f"{cell.key}#asked", text, depth, cell.length)
                 continue
             # Alternately before and after it, so that the oldest or newest fact is not always the one asked for.
             earlier = draw.random() < (depth if 0 < depth < 1 else 0.5)
-            place = depth * draw.random() if earlier else depth + (1 - depth) * draw.random()
-            (before if earlier else after).append(Fact(f"{cell.key}#{number}", text, place, cell.length))
+            fact_depth = depth * draw.random() if earlier else depth + (1 - depth) * draw.random()
+            (before if earlier else after).append(Fact(f"{cell.key}#{number}", text, fact_depth, cell.length))
         assert asked_fact is not None
         filler = stretch_of(self._source(), self.cluster(cells), seed, tokens=cell.length)
-        return self.new_draft(cells, filler, (*before, asked_fact, *after), (self._ask(cell, asked, memories),))
+        return self.new_draft(cells, filler, (*before, asked_fact, *after), (self._ask(cell, asked_memory, memories),))
 
     def _memories(self, draw: random.Random) -> list[Memory]:
         taken: set[str] = set()
         keys = [draw_new_value("words", draw, taken, self.split) for _ in range(self.projects)]
         return [Memory(kind, key, draw_memory(kind, draw, taken, self.split)) for kind in KINDS for key in keys]
 
-    def _ask(self, cell: Cell, asked: Memory, memories: Sequence[Memory]) -> DraftQuestion:
-        question = KINDS[asked.kind][1].format(key=asked.key) + SAY_UNKNOWN
+    def _ask(self, cell: Cell, asked_memory: Memory, memories: Sequence[Memory]) -> DraftQuestion:
+        question = KINDS[asked_memory.kind][1].format(key=asked_memory.key) + SAY_UNKNOWN
         return DraftQuestion(
             cell=cell,
             text=self.fill("question", asked=question),
             answer_prefix=self.fill("prefix"),
-            targets=(asked.value,),
+            targets=(asked_memory.value,),
             allowance=self.answer_tokens,
             scorers=SCORERS["all"],
             facts=(f"{cell.key}#asked",),
-            distractors=tuple(memory.value for memory in memories if memory is not asked),
-            labels={"operation": asked.kind, "compactor": self.command or self.compactor, "rounds": str(self.rounds)},
+            distractors=tuple(memory.value for memory in memories if memory is not asked_memory),
+            labels={
+                "operation": asked_memory.kind,
+                "compactor": self.command or self.compactor,
+                "rounds": str(self.rounds),
+            },
             family="memory",
         )
 
@@ -211,27 +215,28 @@ def draw_memory(kind: str, draw: random.Random, taken: set[str], split: Split) -
 def retained_fact(
     fact: Planted, question: Question, document: Document, head: int, tokenizer: Tokenizer
 ) -> Planted | None:
-    """Where what was retained, behind `head` characters of instruction, has a fact: in its own words, or its value in
-    the line of its project or shortly after the project's name. None if it does not have it."""
+    """The position of a fact in the retained text, which follows `head` characters of instruction. The fact has its own
+    words there, or its value is in the line of its project or shortly after the project's name. None if it is not
+    there."""
     text, start = document.text, document.body_start_characters + head
-    place = text.find(fact.text, start)
-    end = place + len(fact.text)
-    if place < 0:
+    start_of_fact = text.find(fact.text, start)
+    end = start_of_fact + len(fact.text)
+    if start_of_fact < 0:
         words = (_PROJECT.findall(question.text)[-1], question.targets[0])
         key, value = (rf"(?<![\w/-]){re.escape(word)}(?![\w-])" for word in words)
         said = re.compile(rf"{key}[^\n]*?{value}|{value}[^\n]*?{key}|{key}.{{0,{NEAR_CHARACTERS}}}?{value}", re.DOTALL)
         match = said.search(text, start)
         if match is None:
             return None
-        place, end = match.span()
-    before = len(tokenizer.encode(text[:place])) - document.body_start
-    tokens = len(tokenizer.encode(text[place:end]))
+        start_of_fact, end = match.span()
+    before = len(tokenizer.encode(text[:start_of_fact])) - document.body_start
+    tokens = len(tokenizer.encode(text[start_of_fact:end]))
     room = max(len(document.ids) - document.body_start - tokens, 1)
     return replace(fact, start=before, end=before + tokens, depth=round(min(before / room, 1.0), 6))
 
 
 def _retained_draft(draft: Draft, compacted: Compacted, price: tuple[float, float] | None) -> Draft:
-    """The question with what was retained in the place of the session, and their sizes as labels."""
+    """The question with the retained text in place of the session, and the sizes of both as labels."""
     notes = {
         "retained": str(compacted.tokens),
         "session": str(compacted.before),
