@@ -24,13 +24,13 @@ def scatter(
     names: Sequence[str],
     proxy: Sequence[float],
     target: Sequence[float],
-    found: Mapping[Method, Correlation],
+    correlations: Mapping[Method, Correlation],
     *,
     proxy_name: str,
     target_name: str,
 ) -> Figure:
     """A named point for each model. Outliers, those that skipped Spearman leaves out, are hollow."""
-    outliers = set(found["skipped spearman"].outliers)
+    outliers = set(correlations["skipped spearman"].outliers)
     rows: list[ChartRow] = [
         {
             "name": sanitise(name, 40),
@@ -44,7 +44,7 @@ def scatter(
     wide = 520
     plot = PlotArea(span_with_margin(proxy), span_with_margin(target), wide, wide * 0.72)
     plot.place_names(rows)
-    text = format_correlations(found)
+    text = format_correlations(correlations)
     drawn = layered(_layers(plot, proxy_name, target_name), plot.width, plot.height)
     chart = captioned(drawn | {"data": {"name": "models"}}, text, wide)
     labels = "; ".join(row["label"] for row in rows)
@@ -53,14 +53,14 @@ def scatter(
     )
 
 
-def format_correlations(found: Mapping[Method, Correlation]) -> str:
+def format_correlations(correlations: Mapping[Method, Correlation]) -> str:
     """`Spearman 0.72 [0.35, 0.89], ... over 17 models; 1 outlier by projection.`"""
     parts = [
-        f"{method[0].upper()}{method[1:]} {one.value:.3f} [{one.interval.low:.3f}, {one.interval.high:.3f}]"
-        for method, one in found.items()
+        f"{method[0].upper()}{method[1:]} {result.value:.3f} [{result.interval.low:.3f}, {result.interval.high:.3f}]"
+        for method, result in correlations.items()
     ]
-    first = next(iter(found.values()))
-    count = len(found["skipped spearman"].outliers)
+    first = next(iter(correlations.values()))
+    count = len(correlations["skipped spearman"].outliers)
     marked = f"; {format_count(count, 'outlier')} by projection, drawn hollow" if count else ""
     return f"{', '.join(parts)} over {first.n} models{marked}. Intervals: 95%, {first.resamples:,} resamples."
 
@@ -118,8 +118,8 @@ _PLACES = [
 """Positions of a name: which of its edges is near the point, and how far away, in pixels."""
 
 
-def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+def _overlap(box: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    return box[0] < other[2] and other[0] < box[2] and box[1] < other[3] and other[1] < box[3]
 
 
 def _layers(plot: PlotArea, proxy_name: str, target_name: str) -> list[alt.Chart]:
@@ -155,25 +155,27 @@ TREE_WIDTH = 130
 SCALE = alt.Scale(domain=[-1, 1], range=list(DIFFERENCE), clamp=True)
 
 
-def task_tree(found: TaskCorrelation) -> Figure:
+def task_tree(correlation: TaskCorrelation) -> Figure:
     """The correlation matrix in the order of the cluster tree, with the tree to its right."""
-    names = list(map(short_name, found.tasks))
+    names = list(map(short_name, correlation.tasks))
     side = max(15.0, min(CELL, 560 / len(names)))
     wide = side * len(names)
     matrix = layered(_cells(names, side), wide, wide) | {"data": {"name": "pairs"}}
-    tree = layered(_branches(found, len(names)), TREE_WIDTH, wide) | {"data": {"name": "branches"}}
-    text = _tree_caption(found)
+    tree = layered(_branches(correlation, len(names)), TREE_WIDTH, wide) | {"data": {"name": "branches"}}
+    text = _tree_caption(correlation)
     drawn: ChartSpec = {"hconcat": [matrix, tree], "spacing": 6}
     chart = captioned(drawn, text, wide + TREE_WIDTH)
-    groups = "; ".join(", ".join(cluster) for cluster in found.clusters)
-    return Figure(chart, {"pairs": _pairs(found, names), "branches": _lines(found)}, f"{text} Clusters: {groups}.")
+    groups = "; ".join(", ".join(cluster) for cluster in correlation.clusters)
+    return Figure(
+        chart, {"pairs": _pairs(correlation, names), "branches": _lines(correlation)}, f"{text} Clusters: {groups}."
+    )
 
 
-def _tree_caption(found: TaskCorrelation) -> str:
-    clusters = format_count(len(found.clusters), "cluster")
+def _tree_caption(correlation: TaskCorrelation) -> str:
+    clusters = format_count(len(correlation.clusters), "cluster")
     return (
-        f"Spearman correlation of scores over {found.models} models ({found.points} points). Tree: average linkage of "
-        f"1 - correlation, cut at {found.cut:g} (dashed): {clusters}."
+        f"Spearman correlation of scores over {correlation.models} models ({correlation.points} points). "
+        f"Tree: average linkage of 1 - correlation, cut at {correlation.cut:g} (dashed): {clusters}."
     )
 
 
@@ -184,13 +186,14 @@ def format_correlation(value: float) -> str:
     return f"{round(value, 2) + 0.0:.2f}".replace("0.", ".").replace("-", "−")  # + 0.0: no minus before a zero
 
 
-def _pairs(found: TaskCorrelation, names: list[str]) -> list[ChartRow]:
+def _pairs(correlation: TaskCorrelation, names: list[str]) -> list[ChartRow]:
     rows: list[ChartRow] = []
     for i, down in enumerate(names):
         for j, right in enumerate(names):
-            value = float(found.matrix[i, j])
+            value = float(correlation.matrix[i, j])
             known = math.isfinite(value)
-            text = f"{value:.2f}, 95% interval {found.low[i, j]:.2f} to {found.high[i, j]:.2f}" if known else "unknown"
+            low, high = correlation.low[i, j], correlation.high[i, j]
+            text = f"{value:.2f}, 95% interval {low:.2f} to {high:.2f}" if known else "unknown"
             rows.append(
                 {
                     "down": down,
@@ -229,29 +232,29 @@ def _names_axis(angle: int = 0) -> alt.Axis:
     return alt.Axis(title=None, labelLimit=200, labelAngle=angle, **QUIET)
 
 
-def _lines(found: TaskCorrelation) -> list[ChartRow]:
+def _lines(correlation: TaskCorrelation) -> list[ChartRow]:
     """Each merge of two clusters is a bracket of three lines."""
     rows: list[ChartRow] = []
-    at: dict[tuple[int, ...], tuple[float, float]] = {(i,): (i + 0.5, 0.0) for i in range(len(found.tasks))}
-    for merge in found.merges:
-        (one, near), (other, far) = at[merge.left], at[merge.right]
+    at: dict[tuple[int, ...], tuple[float, float]] = {(i,): (i + 0.5, 0.0) for i in range(len(correlation.tasks))}
+    for merge in correlation.merges:
+        (left, near), (right, far) = at[merge.left], at[merge.right]
         end = merge.distance
         rows += [
-            {"x": near, "x2": end, "y": one, "y2": one},
-            {"x": far, "x2": end, "y": other, "y2": other},
-            {"x": end, "x2": end, "y": one, "y2": other},
+            {"x": near, "x2": end, "y": left, "y2": left},
+            {"x": far, "x2": end, "y": right, "y2": right},
+            {"x": end, "x2": end, "y": left, "y2": right},
         ]
-        at[merge.tasks] = ((one + other) / 2, end)
+        at[merge.tasks] = ((left + right) / 2, end)
     return rows
 
 
-def _branches(found: TaskCorrelation, count: int) -> list[alt.Chart]:
-    furthest = max([1.0, *(merge.distance for merge in found.merges)])
+def _branches(correlation: TaskCorrelation, count: int) -> list[alt.Chart]:
+    furthest = max([1.0, *(merge.distance for merge in correlation.merges)])
     axis = alt.Axis(title="1 - correlation", values=[0, 0.5, 1, 1.5, 2], grid=False, format=".1f", **QUIET)
     x = alt.X("x:Q", scale=alt.Scale(domain=[0, furthest], nice=False), axis=axis)
     y = alt.Y("y:Q", scale=alt.Scale(domain=[0, count], reverse=True, nice=False), axis=None)
     cut = alt.Chart().mark_rule(color=MUTED, strokeDash=[3, 3], strokeWidth=1, aria=False)
     return [
         alt.Chart().mark_rule(color=TEXT, strokeWidth=1.4, aria=False).encode(x, alt.X2("x2:Q"), y, alt.Y2("y2:Q")),
-        cut.encode(alt.XDatum(found.cut)),
+        cut.encode(alt.XDatum(correlation.cut)),
     ]

@@ -63,10 +63,10 @@ def correlate(
             fix="give a submission and its targets, or add --tasks to correlate the tasks of runs",
         )
     submission, targets = files
-    made = read_submission(submission)
-    name = metric or made.metric
-    proxy, target = scores_of(made, name), scores_of(read_submission(targets), target_metric)
-    for entry in made.entries:
+    scored = read_submission(submission)
+    name = metric or scored.metric
+    proxy, target = scores_of(scored, name), scores_of(read_submission(targets), target_metric)
+    for entry in scored.entries:
         if entry.name not in proxy:
             warn(f"{entry.name} has no {name}: {entry.error or 'not measured'}")
     both = [model for model in proxy if model in target]
@@ -80,14 +80,14 @@ def correlate(
                 where="correlate",
                 fix="give models that differ, or another score with --metric or --target-metric",
             )
-    found = correlations(xs, ys, resamples=resamples, seed=seed)
-    lower = next((e.scores[name].better for e in made.entries if name in e.scores), "higher") == "lower"
+    by_method = correlations(xs, ys, resamples=resamples, seed=seed)
+    lower = next((e.scores[name].better for e in scored.entries if name in e.scores), "higher") == "lower"
     label = f"{name}, sign reversed: lower is better" if lower else name
-    drawn = scatter(both, xs, ys, found, proxy_name=label, target_name=target_metric or targets.stem)
+    drawn = scatter(both, xs, ys, by_method, proxy_name=label, target_name=target_metric or targets.stem)
     written = write_figure(drawn, figure or submission.with_name(f"{submission.stem}-{name}"))
-    outliers = [both[i] for i in found["skipped spearman"].outliers]
+    outliers = [both[i] for i in by_method["skipped spearman"].outliers]
     if not json:
-        _show_correlations(found, outliers)
+        _show_correlations(by_method, outliers)
         if lower:
             echo(f"{name} is better when lower; its sign was reversed")
         for path in written:
@@ -100,24 +100,24 @@ def correlate(
             "models": [{"name": m, "proxy": x, "target": y} for m, x, y in zip(both, xs, ys, strict=True)],
             "outliers": outliers,
             "centre": "median",
-            "resamples": found["spearman"].resamples,
-            "seed": found["spearman"].seed,
+            "resamples": by_method["spearman"].resamples,
+            "seed": by_method["spearman"].seed,
             "correlations": {
-                method: {"value": one.value, "low": one.interval.low, "high": one.interval.high}
-                for method, one in found.items()
+                method: {"value": correlation.value, "low": correlation.interval.low, "high": correlation.interval.high}
+                for method, correlation in by_method.items()
             },
             "figures": written,
         }
     )
 
 
-def _show_correlations(found: dict[Method, Correlation], outliers: Sequence[str]) -> None:
+def _show_correlations(by_method: dict[Method, Correlation], outliers: Sequence[str]) -> None:
     rows = [
-        (method, f"{one.value:.3f}", format_span(one.interval.low, one.interval.high, ".3f"))
-        for method, one in found.items()
+        (method, f"{correlation.value:.3f}", format_span(correlation.interval.low, correlation.interval.high, ".3f"))
+        for method, correlation in by_method.items()
     ]
     print_table(rows, ("correlation", "value", "95% interval"), right=frozenset({1}))
-    first = found["spearman"]
+    first = by_method["spearman"]
     echo(f"\n{first.n} models, {first.resamples:,} resamples of models, seed {first.seed}")
     if outliers:
         echo(f"outliers: {', '.join(outliers)}")
@@ -136,31 +136,31 @@ def _correlate_tasks(
         warn(f"{model}{f' at {format_length(length)}' if length else ''} is left out: it does not have every task")
     if each == "model" and scores.points:
         scores = over_lengths(scores)
-    found = task_correlation(scores, resamples=resamples, seed=seed)
-    written = write_figure(task_tree(found), figure or Path("task-correlation"))
+    correlation = task_correlation(scores, resamples=resamples, seed=seed)
+    written = write_figure(task_tree(correlation), figure or Path("task-correlation"))
     if as_json:
         print_json(
             {
-                "tasks": list(found.tasks),
-                "spearman": _matrix(found.matrix),
-                "low": _matrix(found.low),
-                "high": _matrix(found.high),
-                "clusters": [list(cluster) for cluster in found.clusters],
+                "tasks": list(correlation.tasks),
+                "spearman": _matrix(correlation.matrix),
+                "low": _matrix(correlation.low),
+                "high": _matrix(correlation.high),
+                "clusters": [list(cluster) for cluster in correlation.clusters],
                 "merges": [
-                    {"tasks": [found.tasks[i] for i in merge.tasks], "distance": merge.distance}
-                    for merge in found.merges
+                    {"tasks": [correlation.tasks[i] for i in merge.tasks], "distance": merge.distance}
+                    for merge in correlation.merges
                 ],
-                "cut": found.cut,
+                "cut": correlation.cut,
                 "models": list(scores.models),
-                "points": found.points,
+                "points": correlation.points,
                 "each": each,
-                "resamples": found.resamples,
+                "resamples": correlation.resamples,
                 "seed": seed,
                 "figures": written,
             }
         )
         return
-    _show_tasks(found)
+    _show_tasks(correlation)
     for path in written:
         echo(path)
 
@@ -187,16 +187,20 @@ def _matrix(matrix: Any) -> list[list[float | None]]:
     return [[None if value != value else round(float(value), 6) for value in row] for row in matrix]
 
 
-def _show_tasks(found: TaskCorrelation) -> None:
-    numbers = [str(n) for n in range(1, len(found.tasks) + 1)]
+def _show_tasks(correlation: TaskCorrelation) -> None:
+    numbers = [str(n) for n in range(1, len(correlation.tasks) + 1)]
     rows = [
-        (numbers[i], task, *(format_correlation(value) if i != j else "" for j, value in enumerate(found.matrix[i])))
-        for i, task in enumerate(found.tasks)
+        (
+            numbers[i],
+            task,
+            *(format_correlation(value) if i != j else "" for j, value in enumerate(correlation.matrix[i])),
+        )
+        for i, task in enumerate(correlation.tasks)
     ]
     print_table(rows, ("", "task", *numbers), right=frozenset({0, *range(2, len(numbers) + 2)}))
     echo(
-        f"\nSpearman over {format_count(found.models, 'model')}, {format_count(found.points, 'point')}; "
+        f"\nSpearman over {format_count(correlation.models, 'model')}, {format_count(correlation.points, 'point')}; "
         "--json has the 95% intervals"
     )
-    for number, cluster in enumerate(found.clusters, 1):
+    for number, cluster in enumerate(correlation.clusters, 1):
         echo(f"cluster {number}: {', '.join(cluster)}")

@@ -55,9 +55,9 @@ def projection_outliers(x: FloatArray, y: FloatArray) -> BoolArray:
 def _ideal_fourths_range(ordered: FloatArray) -> FloatArray:
     """The interquartile range by ideal fourths (Frigge, Hoaglin and Iglewicz 1989), along the last axis."""
     n = ordered.shape[-1]
-    place = n / 4 + 5 / 12
-    j = int(place)
-    part = place - j
+    rank = n / 4 + 5 / 12
+    j = int(rank)
+    part = rank - j
     lower = (1 - part) * ordered[..., j - 1] + part * ordered[..., j]
     upper = (1 - part) * ordered[..., n - j] + part * ordered[..., n - j - 1]
     return np.asarray(upper - lower)
@@ -65,7 +65,7 @@ def _ideal_fourths_range(ordered: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, slots=True)
 class Correlation:
-    """`outliers` are the places in the input that skipped Spearman left out."""
+    """`outliers` are the positions in the input that skipped Spearman left out."""
 
     method: Method
     value: float
@@ -80,7 +80,7 @@ def correlations(x: ScoreList, y: ScoreList, *, resamples: int = RESAMPLES, seed
     """All four, from the same resamples."""
     xs, ys = _paired(x, y)
     rows = bulk_rng(seed, "correlate").integers(0, len(xs), size=(resamples, len(xs)))
-    found: dict[Method, Correlation] = {}
+    by_method: dict[Method, Correlation] = {}
     for method in METHODS:
         value, outliers = _estimate(method, xs, ys)
         drawn = _resampled(method, xs[rows], ys[rows])
@@ -88,8 +88,8 @@ def correlations(x: ScoreList, y: ScoreList, *, resamples: int = RESAMPLES, seed
         if len(xs) <= FEW_MODELS:
             low, high = few_models_range(value, len(xs))
             interval = replace(interval, low=min(interval.low, low), high=max(interval.high, high))
-        found[method] = Correlation(method, value, interval, len(xs), resamples, seed, outliers)
-    return found
+        by_method[method] = Correlation(method, value, interval, len(xs), resamples, seed, outliers)
+    return by_method
 
 
 def few_models_range(value: float, n: int) -> tuple[float, float]:
@@ -135,7 +135,7 @@ def _paired(x: ScoreList, y: ScoreList) -> tuple[FloatArray, FloatArray]:
 
 
 def _estimate(method: Method, x: FloatArray, y: FloatArray) -> tuple[float, tuple[int, ...]]:
-    """The correlation, and the places that were left out."""
+    """The correlation, and the positions that were left out."""
     values, keep = _batch(method, x[None], y[None])
     return float(values[0]), tuple(np.flatnonzero(~keep[0]).tolist())
 
@@ -176,7 +176,7 @@ def _over(top: FloatArray, spread: FloatArray, least: FloatArray) -> FloatArray:
 
 
 def _ranks(x: FloatArray, keep: BoolArray) -> FloatArray:
-    """Ranks among the kept values, ties sharing their mean; what was not kept gets a rank that is never used."""
+    """Ranks among the kept values; ties share their mean. Other values get a rank that is never used."""
     return np.asarray(scipy.stats.rankdata(np.where(keep, x, np.inf), axis=1))
 
 
@@ -224,7 +224,7 @@ class TaskScores:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Two clusters that become one: tasks by their place in the order, and how far apart the two were."""
+    """Two clusters that become one: tasks by their position in the order, and the distance of the two."""
 
     tasks: tuple[int, ...]
     left: tuple[int, ...]
@@ -267,18 +267,18 @@ def over_lengths(scores: TaskScores) -> TaskScores:
 def task_correlation(scores: TaskScores, *, resamples: int = TASK_RESAMPLES, seed: int = 0) -> TaskCorrelation:
     """Correlations, their intervals, and the tree of tasks."""
     _check_scores(scores)
-    found = spearman_matrix(scores.values[None])[0]
+    matrix = spearman_matrix(scores.values[None])[0]
     drawn = _resampled_models(scores, resamples, seed)
     with np.errstate(invalid="ignore"):
         low, high = _quantiles(drawn)
     if len(scores.models) <= FEW_MODELS:
-        low, high = _at_least_theory(found, low, high, len(scores.models))
-    order, merges, clusters = _tree(found)
+        low, high = _at_least_theory(matrix, low, high, len(scores.models))
+    order, merges, clusters = _tree(matrix)
     square = np.ix_(order, order)
     tasks = tuple(scores.tasks[i] for i in order)
     return TaskCorrelation(
         tasks=tasks,
-        matrix=found[square],
+        matrix=matrix[square],
         low=low[square],
         high=high[square],
         merges=merges,
@@ -314,8 +314,8 @@ def spearman_matrix(values: FloatArray) -> FloatArray:
     scale = np.sqrt(np.sum(centred * centred, axis=1))
     products = np.einsum("bpi,bpj->bij", centred, centred)
     with np.errstate(invalid="ignore", divide="ignore"):
-        found = products / (scale[:, :, None] * scale[:, None, :])
-    return np.asarray(np.clip(found, -1.0, 1.0))
+        matrix = products / (scale[:, :, None] * scale[:, None, :])
+    return np.asarray(np.clip(matrix, -1.0, 1.0))
 
 
 def _resampled_models(scores: TaskScores, resamples: int, seed: int) -> FloatArray:
@@ -329,7 +329,7 @@ def _resampled_models(scores: TaskScores, resamples: int, seed: int) -> FloatArr
 
 
 def _quantiles(drawn: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Of the resamples in which both tasks vary; NaN where there are none."""
+    """Quantiles over the resamples in which both tasks vary; NaN where there are none."""
     known = np.isfinite(drawn).any(axis=0)
     filled = np.where(known, drawn, 0.0)
     low, high = np.nanquantile(filled, _TAILS, axis=0)
@@ -337,28 +337,28 @@ def _quantiles(drawn: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def _at_least_theory(
-    found: FloatArray, low: FloatArray, high: FloatArray, models: int
+    matrix: FloatArray, low: FloatArray, high: FloatArray, models: int
 ) -> tuple[FloatArray, FloatArray]:
     """Intervals of different tasks, widened to those of theory where models are few."""
-    wide = np.array([[few_models_range(float(value), models) for value in row] for row in found])
-    pairs = ~np.eye(len(found), dtype=np.bool_)
+    wide = np.array([[few_models_range(float(value), models) for value in row] for row in matrix])
+    pairs = ~np.eye(len(matrix), dtype=np.bool_)
     return np.where(pairs, np.fmin(low, wide[..., 0]), low), np.where(pairs, np.fmax(high, wide[..., 1]), high)
 
 
 def _tree(matrix: FloatArray) -> tuple[list[int], tuple[Merge, ...], list[list[int]]]:
-    """The order of tasks along the tree, its merges in places of that order, and the clusters below the cut."""
-    distance = np.where(np.isfinite(matrix), 1.0 - matrix, 1.0)  # a task that never varies is like no other
+    """The order of tasks along the tree, its merges by positions in that order, and the clusters below the cut."""
+    distance = np.where(np.isfinite(matrix), 1.0 - matrix, 1.0)  # a task that never varies is similar to no other
     np.fill_diagonal(distance, 0.0)
     condensed = scipy.spatial.distance.squareform((distance + distance.T) / 2, checks=False)
     tree = scipy.cluster.hierarchy.linkage(condensed, "average", optimal_ordering=True)
     order = [int(i) for i in scipy.cluster.hierarchy.leaves_list(tree)]
-    place = {task: number for number, task in enumerate(order)}
-    members: list[tuple[int, ...]] = [(place[task],) for task in range(len(matrix))]
+    position = {task: number for number, task in enumerate(order)}
+    members: list[tuple[int, ...]] = [(position[task],) for task in range(len(matrix))]
     merges = []
     for left, right, apart, _ in tree:
-        one, other = members[int(left)], members[int(right)]
-        both = tuple(sorted((*one, *other)))
-        merges.append(Merge(both, one, other, float(apart)))
+        left_tasks, right_tasks = members[int(left)], members[int(right)]
+        both = tuple(sorted((*left_tasks, *right_tasks)))
+        merges.append(Merge(both, left_tasks, right_tasks, float(apart)))
         members.append(both)
     numbers = scipy.cluster.hierarchy.fcluster(tree, CUT, "distance")
     clusters: dict[int, list[int]] = {}
