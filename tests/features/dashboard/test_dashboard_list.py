@@ -142,7 +142,7 @@ def test_a_stopped_run_with_nothing_left_to_ask_is_finished() -> None:
 def test_a_list_has_pages() -> None:
     many = [replace(FIRST, id=str(n), created=f"2025-01-01T{n:05d}") for n in range(2 * PAGE_SIZE + 3)]
     last = list_runs(many, RunQuery.of({"page": "3"}), lambda e: None)
-    assert (len(last.shown), last.first, last.pages, last.found) == (3, 2 * PAGE_SIZE, 3, 2 * PAGE_SIZE + 3)
+    assert (len(last.shown), last.first, last.pages, last.matching) == (3, 2 * PAGE_SIZE, 3, 2 * PAGE_SIZE + 3)
     assert list_runs(many, RunQuery.of({"page": "77"}), lambda e: None).page == 3
 
 

@@ -43,7 +43,7 @@ def make_app(dashboard: Dashboard, host: str = "127.0.0.1", closing: Callable[[]
     pages = {name: _MountedPage(dashboard, page) for name, page in dashboard.pages.items()}
 
     def takes_posts(path: str) -> bool:
-        """Of pages that features add, and only for browsers on this machine."""
+        """Only pages that features add take POST requests, and only from this machine."""
         _, first, _, name, *_ = [*path.split("/"), "", "", ""]
         return first == "run" and name in pages and host.lower() in LOOPBACK
 
@@ -100,17 +100,17 @@ class _Handlers:
 
     async def samples(self, request: Request) -> Response:
         entries = await self._entries(request.query_params.getlist("run")[:MAX_COMPARED])
-        made = await run_in_threadpool(self._dashboard.samples, entries)
-        headers = {"ETag": f'"{made.tag}"', "Cache-Control": "private, no-cache"}
+        page = await run_in_threadpool(self._dashboard.samples, entries)
+        headers = {"ETag": f'"{page.tag}"', "Cache-Control": "private, no-cache"}
         if request.headers.get("if-none-match") == headers["ETag"]:
             return Response(status_code=304, headers=headers)
-        return Response(made.text, media_type="application/json", headers=headers)
+        return Response(page.text, media_type="application/json", headers=headers)
 
     async def _entries(self, ids: list[str]) -> list[IndexEntry]:
-        found = await run_in_threadpool(self._dashboard.find, ids)
-        if found is None:
+        entries = await run_in_threadpool(self._dashboard.find, ids)
+        if entries is None:
             raise HTTPException(404, "No such run. It may have been moved or deleted.")
-        return found
+        return entries
 
     # --- streams --------------------------------------------------------------------------------
 
@@ -165,8 +165,8 @@ def _stream(events: AsyncIterator[bytes]) -> Response:
     return StreamingResponse(events, media_type="text/event-stream", headers=STREAM_HEADERS)
 
 
-def _page(made: CachedPage, status: int = 200) -> Response:
-    return html_response(made.text, made.policy, status)
+def _page(page: CachedPage, status: int = 200) -> Response:
+    return html_response(page.text, page.policy, status)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:

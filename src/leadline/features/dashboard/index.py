@@ -119,8 +119,8 @@ def _runs_in(folder: str, levels: int, seen: set[str]) -> Iterator[tuple[str, St
         return
     seen.add(folder)
     try:
-        found = os.stat(os.path.join(folder, MANIFEST))
-        yield folder, (found.st_mtime_ns, found.st_size)
+        status = os.stat(os.path.join(folder, MANIFEST))
+        yield folder, (status.st_mtime_ns, status.st_size)
         return
     except OSError:
         pass
@@ -129,9 +129,9 @@ def _runs_in(folder: str, levels: int, seen: set[str]) -> Iterator[tuple[str, St
     try:
         with os.scandir(folder) as inside:
             below = sorted(
-                os.path.realpath(one.path) if one.is_symlink() else one.path
-                for one in inside
-                if not one.name.startswith(".") and one.is_dir()
+                os.path.realpath(entry.path) if entry.is_symlink() else entry.path
+                for entry in inside
+                if not entry.name.startswith(".") and entry.is_dir()
             )
     except OSError:
         return
@@ -188,7 +188,7 @@ def _asked(manifest: Manifest) -> str:
 
 def records_stamp(folder: Path) -> Stamp:
     try:
-        found = (folder / RECORDS).stat()
+        status = (folder / RECORDS).stat()
     except OSError:
         return (0, 0)
-    return found.st_mtime_ns, found.st_size
+    return status.st_mtime_ns, status.st_size

@@ -1,4 +1,4 @@
-"""What the dashboard knows of runs beyond their manifests: the headlines of the list, and runs in progress.
+"""Runs beyond their manifests: the headlines of the list, and runs in progress.
 
 A headline (how far a run is, its average, its effective length) needs the records, so it is made only for runs that a
 page shows, in a background thread, and kept until the run changes: in memory, and in a file for the next start, since
@@ -38,7 +38,7 @@ class Headline:
     done: int = 0
     failed: int = 0
     truncated: int = 0
-    """Of the failed: prompts that were not read as sent."""
+    """Failed samples whose prompts were not read as sent."""
     mean: float | None = None
     average: str = ""
     spread: str = ""
@@ -86,10 +86,8 @@ class CachedHeadline(NamedTuple):
 
 
 class Headlines:
-    """Makes headlines in one background thread, the latest request first.
-
-    `version` increases with each, so that a list knows that it has become richer. `file` keeps them over restarts; it
-    is a cache, so errors of reading or writing it are ignored.
+    """Makes headlines in one background thread, the latest request first. `version` increases with each, so that a list
+    knows of new ones. `file` keeps them over restarts; it is a cache, so errors of reading or writing it are ignored.
     """
 
     def __init__(self, file: Path | None = None) -> None:
@@ -105,8 +103,8 @@ class Headlines:
 
     def of(self, entry: IndexEntry) -> Headline | None:
         """The known headline, possibly a little old; None before the first."""
-        found = self._known.get(entry.id)
-        return found.headline if found and found.created == entry.created else None
+        kept = self._known.get(entry.id)
+        return kept.headline if kept and kept.created == entry.created else None
 
     def want(self, entries: Iterable[IndexEntry], *, now: bool = True) -> int:
         """Requests the headlines that are missing or out of date and returns their number. `now` puts them first."""
@@ -125,11 +123,11 @@ class Headlines:
         return len(missing)
 
     def _stale(self, entry: IndexEntry) -> bool:
-        found = self._known.get(entry.id)
-        if found is None or found.manifest != entry.stamp:
+        kept = self._known.get(entry.id)
+        if kept is None or kept.manifest != entry.stamp:
             return True
         # A run that has ended is not written to any more, so its records need no check.
-        return not entry.ended and found.records != records_stamp(entry.folder)
+        return not entry.ended and kept.records != records_stamp(entry.folder)
 
     def _work(self) -> None:
         while True:
@@ -194,14 +192,14 @@ class LiveRun:
         self._run: Run | None = None
         self._heatmaps: list[HeatmapData] = []
         self._cells: dict[str, tuple[int, HeatmapCell]] = {}
-        """By selection: the version in which the cell changed last, and the cell."""
+        """By selection, the cell and the version in which it last changed."""
         self.headline = Headline()
         self.version = 0
         """Increases with every change."""
         self._update(now=True)
 
     def read(self) -> None:
-        """Reads new records, at most twice a second however many pages ask."""
+        """Reads new records, at most twice a second for any number of pages."""
         with self._lock:
             if time.monotonic() - self._read_at >= READ_SECONDS:
                 changed = self._monitor.refresh()

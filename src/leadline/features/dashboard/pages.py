@@ -44,7 +44,7 @@ CACHED_PAGES = 12
 CACHED_SAMPLES = 4
 MIN_REFRESH_SECONDS = 4.0
 REFRESH_FACTOR = 6
-"""The page of a run in progress is made again after this many times what making it took."""
+"""The page of a run in progress is made again after this multiple of the time that making it took."""
 PAGE_SIZE = 50
 
 SortColumn = Literal["date", "model", "asked", "progress", "effective", "average", "status"]
@@ -105,7 +105,7 @@ class RunListing:
     """One page of the list."""
 
     shown: list[IndexEntry]
-    found: int
+    matching: int
     first: int
     pages: int
     page: int
@@ -124,9 +124,9 @@ HeadlineOf = Callable[[IndexEntry], Headline | None]
 def list_runs(entries: Sequence[IndexEntry], query: RunQuery, headline_of: HeadlineOf) -> RunListing:
     """Filters, sorts and cuts to one page. Runs without a value in the sorted column come last in either order."""
     words = query.text.lower().split()
-    found = [e for e in entries if query.status in ("", status_of(e, headline_of(e))) and _matches(e, words)]
-    found.sort(key=lambda e: (e.date, e.name), reverse=True)
-    keyed = [(_sort_key(e, query.order, headline_of), e) for e in found]
+    matching = [e for e in entries if query.status in ("", status_of(e, headline_of(e))) and _matches(e, words)]
+    matching.sort(key=lambda e: (e.date, e.name), reverse=True)
+    keyed = [(_sort_key(e, query.order, headline_of), e) for e in matching]
     known = sorted((pair for pair in keyed if pair[0] is not None), key=lambda p: p[0], reverse=not query.ascending)
     ordered = [e for _, e in known] + [e for key, e in keyed if key is None]
     pages = max(1, -(-len(ordered) // PAGE_SIZE))
@@ -196,9 +196,9 @@ class Dashboard:
 
     def find(self, ids: Sequence[str]) -> list[IndexEntry] | None:
         """The runs with these ids, each once; None when one is missing. Raises when one cannot be opened."""
-        found = [self.index.find(one) for one in dict.fromkeys(ids)]
-        entries = [entry for entry in found if entry is not None]
-        if not entries or len(entries) < len(found):
+        by_id = [self.index.find(run_id) for run_id in dict.fromkeys(ids)]
+        entries = [entry for entry in by_id if entry is not None]
+        if not entries or len(entries) < len(by_id):
             return None
         for entry in entries:
             if entry.problem:
@@ -318,7 +318,7 @@ class Dashboard:
 
 @contextmanager
 def _problems_named(entries: Sequence[IndexEntry]) -> Iterator[None]:
-    """Turns whatever a damaged run raises into an error that names its folder."""
+    """Turns any exception of a damaged run into an error that names its folder."""
     try:
         yield
     except LeadlineError:
@@ -329,13 +329,13 @@ def _problems_named(entries: Sequence[IndexEntry]) -> Iterator[None]:
 
 
 def _store(
-    pages: OrderedDict[tuple[str, ...], CachedPage], key: tuple[str, ...], made: CachedPage, limit: int
+    pages: OrderedDict[tuple[str, ...], CachedPage], key: tuple[str, ...], page: CachedPage, limit: int
 ) -> CachedPage:
-    pages[key] = made
+    pages[key] = page
     pages.move_to_end(key)
     while len(pages) > limit:
         pages.popitem(last=False)
-    return made
+    return page
 
 
 def _tag(entries: Sequence[IndexEntry], *, live: bool) -> str:
@@ -356,8 +356,8 @@ def note_on(entry: IndexEntry, run: Run, *, alone: bool) -> str:
 
 
 def _format_count(listing: RunListing, total: int, unread: int) -> str:
-    text = format_count(listing.found, "run")
-    if listing.found != total:
+    text = format_count(listing.matching, "run")
+    if listing.matching != total:
         text += f" of {total:,}"
     if listing.pages > 1:
         text += f", {listing.first + 1:,} to {listing.first + len(listing.shown):,} shown"
