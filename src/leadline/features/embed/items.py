@@ -1,4 +1,4 @@
-"""The items that `embed` plants: rows of a file, or generated ones that nobody can have by heart.
+"""The items that `embed` plants: rows of a file, or generated ones that no model has memorised.
 
     {"question": "...", "answer": "42"}                                 any: also a list of accepted answers
     {"question": "...", "answer": "... #### 42"}                        as GSM8K has them: the number after ####
@@ -98,8 +98,8 @@ def _table_rows(text: str, path: Path) -> Iterator[tuple[Mapping[str, Any], str]
         if wanted not in columns and not (wanted == "answer" and "answers" in columns):
             known = ", ".join(columns) or "none"
             raise SourceError(f"there is no column {wanted}; columns: {known}", where=f"{path}:1", fix=FIX)
-    for line, cells in rows:
-        where = f"{path}:{line}"
+    for number, cells in rows:
+        where = f"{path}:{number}"
         if len(cells) != len(columns):
             raise SourceError(f"{len(cells)} cells in a table of {len(columns)} columns", where=where, fix=FIX)
         row: dict[str, Any] = {name: cell for name, cell in zip(columns, cells, strict=True) if cell.strip()}
@@ -226,8 +226,8 @@ def _ordering(draw: random.Random, name: str, split: Split) -> EvalItem:
     rank = draw.randrange(PEOPLE)
     pairs = [f"{people[n]} is taller than {people[n + 1]}." for n in range(PEOPLE - 1)]
     draw.shuffle(pairs)
-    asked = ("tallest", "second tallest", "third tallest", "fourth tallest", "fifth tallest")[rank]
-    text = f"{' '.join(pairs)} Of these five people, who is the {asked}?"
+    rank_name = ("tallest", "second tallest", "third tallest", "fourth tallest", "fifth tallest")[rank]
+    text = f"{' '.join(pairs)} Of these five people, who is the {rank_name}?"
     others = tuple(person for person in people if person != people[rank])
     return EvalItem(name, text, "text", (people[rank],), "ordering", distractors=others)
 

@@ -19,8 +19,9 @@ POINTS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class LengthOfLoss:
-    """Where `POINTS` are lost. `kept` is the longest length up to which surely less is lost, `lost` the shortest at
-    which surely more is; `point` is interpolated between measured lengths, None if the means never lose as much."""
+    """The length at which `POINTS` are lost. `kept` is the longest length up to which surely less is lost, `lost` the
+    shortest at which surely more is lost. `point` is interpolated between measured lengths; None if the means never
+    lose as much."""
 
     kept: int | None
     lost: int | None
@@ -29,7 +30,7 @@ class LengthOfLoss:
 
 @dataclass(frozen=True, slots=True)
 class ItemLoss:
-    """Of one task. Losses are differences of scores, long less alone: negative if something is lost."""
+    """The losses of one task, as differences of scores (long less alone): negative if something is lost."""
 
     task: str
     alone: Estimate
@@ -38,7 +39,7 @@ class ItemLoss:
     by_depth: Mapping[float, Mapping[int, Estimate]]
     at: LengthOfLoss
     unpaired: int
-    """Answers whose item has no answer alone, or failed."""
+    """Answers whose item alone failed or was not asked."""
 
 
 def item_losses(samples: Observations, alone: Iterable[Record], failures: Failures = "excluded") -> list[ItemLoss]:
@@ -86,13 +87,13 @@ def _differences(base: Observations, long: Observations) -> dict[int, Estimate]:
     if not len(long):
         return {}
     grouped = group_pairs(Pairs(base, long, 0, 0, 0), "length")
-    found = {}
+    losses = {}
     for j, (key, _) in enumerate(grouped.keys):
         interval = difference_interval(grouped, j)
         n, clusters = int(grouped.means.n[j]), int(grouped.means.n_clusters[j])
         assert isinstance(key[0], int)
-        found[key[0]] = Estimate(float(grouped.means.means[j]), interval, n, clusters)
-    return found
+        losses[key[0]] = Estimate(float(grouped.means.means[j]), interval, n, clusters)
+    return losses
 
 
 def length_of_loss(by_length: Mapping[int, Estimate], points: float = POINTS) -> LengthOfLoss:
@@ -102,7 +103,7 @@ def length_of_loss(by_length: Mapping[int, Estimate], points: float = POINTS) ->
         if estimate.interval.low <= -points:
             break
         kept = length
-    lost = next((n for n, found in sorted(by_length.items()) if found.interval.high < -points), None)
+    lost = next((n for n, estimate in sorted(by_length.items()) if estimate.interval.high < -points), None)
     return LengthOfLoss(kept, lost, _crossing(by_length, points))
 
 

@@ -32,17 +32,19 @@ NOTE = (
 
 def embed_section(runs: Sequence[Run], names: Sequence[str]) -> ReportSection | None:
     """An entry point of `leadline.report_sections`."""
-    found = [item_losses(run.table.samples, run.alone, run.table.failures) for run in runs]
-    if not any(found):
+    losses_of_runs = [item_losses(run.table.samples, run.alone, run.table.failures) for run in runs]
+    if not any(losses_of_runs):
         return None
     if len(runs) > 1:
         rows = [
             (sanitise(name, 60), loss.task, format_percent(loss.alone.mean) + "%", format_length_of_loss(loss))
-            for name, losses in zip(names, found, strict=True)
+            for name, losses in zip(names, losses_of_runs, strict=True)
             for loss in losses
         ]
         return ReportSection(TITLE, (SectionText(NOTE), TextTable("", ("run", "task", "alone", "lost"), rows, names=2)))
-    return ReportSection(TITLE, tuple(_parts(found[0])), [_values(loss) for loss in found[0]], link="Loss")
+    return ReportSection(
+        TITLE, tuple(_parts(losses_of_runs[0])), [_values(loss) for loss in losses_of_runs[0]], link="Loss"
+    )
 
 
 def _parts(losses: Sequence[ItemLoss]) -> Iterator[SectionPart]:
@@ -67,7 +69,7 @@ def _parts(losses: Sequence[ItemLoss]) -> Iterator[SectionPart]:
 
 
 def format_length_of_loss(loss: ItemLoss) -> str:
-    """`5 points are lost at about 9k (surely between 4k and 32k)`, or what is known instead."""
+    """`5 points are lost at about 9k (surely between 4k and 32k)`, or the bounds that are known."""
     points, at = f"{100 * POINTS:.0f} points", loss.at
     measured = sorted(loss.by_length)
     if not measured:
@@ -90,8 +92,8 @@ def _figure(losses: Sequence[ItemLoss], narrow: bool) -> Figure:
         scores = {"0": loss.alone, **{format_length(n): score for n, score in loss.scores.items()}}
         panels.append(CurvePanel(f"{loss.task}: score", "length (0: alone)", ["0", *labels], {"score": scores}))
         series = {
-            f"depth {format_depth(depth)}": {format_length(n): estimate for n, estimate in found.items()}
-            for depth, found in loss.by_depth.items()
+            f"depth {format_depth(depth)}": {format_length(n): estimate for n, estimate in estimates.items()}
+            for depth, estimates in loss.by_depth.items()
         }
         whole = {"all": {format_length(n): estimate for n, estimate in loss.by_length.items()}}
         title = f"{loss.task}: loss by depth of the item" if len(series) > 1 else f"{loss.task}: loss"
@@ -121,8 +123,8 @@ def _values(loss: ItemLoss) -> dict[str, Any]:
         ],
         "depths": [
             {"depth": depth, "length": n, "loss": estimate_values(estimate)}
-            for depth, found in loss.by_depth.items()
-            for n, estimate in found.items()
+            for depth, estimates in loss.by_depth.items()
+            for n, estimate in estimates.items()
         ],
         "unpaired": loss.unpaired,
     }

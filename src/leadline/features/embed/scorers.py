@@ -1,11 +1,11 @@
-"""`embed`: the final answer to a short question. What follows the last "Answer:" is judged, or the whole answer where
-there is no such mark.
+"""`embed`: the final answer to a short question. The text after the last "Answer:" is judged, or the whole answer
+without such a mark.
 
     number   the first number after the mark, or the last one of the answer, equals the target in value
-    choice   the letter of the right choice stands there, or its text and that of no other choice
+    choice   the letter of the right choice, or its text and that of no other choice
     text     an accepted answer is given, and no other of the values of its item
 
-`embed.strict` wants the mark, and after it the answer and nothing else.
+`embed.strict` requires the mark, and after it the answer and nothing else.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ def _final(question: Question, answer: str) -> Score:
         number = number_of(text, first=marked)
         right = number is not None and any(number == Decimal(target) for target in question.targets)
         return Score(float(right), "" if number is None else str(number))
-    given = given_targets(question, text)
+    stated = given_targets(question, text)
     others = [value for value in question.distractors if re.search(rf"(?<!\w){re.escape(value)}(?!\w)", text)]
-    explanation = f"also names {others[0]}" if given and others else ""
-    return Score(float(bool(given) and not others), given[0] if given else "", explanation)
+    explanation = f"also names {others[0]}" if stated and others else ""
+    return Score(float(bool(stated) and not others), stated[0] if stated else "", explanation)
 
 
 def _strict(question: Question, answer: str) -> Score:

@@ -43,7 +43,7 @@ SCORERS = ("embed", "embed.strict")
 
 
 class Embed(WordedTask):
-    """Answer a short question that stands in a long document. Depth is where it stands; length 0 is it alone."""
+    """Answer a short question inside a long document. Depth is where it is; length 0 is the question alone."""
 
     version: ClassVar[str] = "1"
     readings: ClassVar[tuple[Reading, ...]] = ("fresh",)
@@ -87,7 +87,7 @@ class Embed(WordedTask):
     def write(self, cells: Sequence[Cell], *, seed: int) -> Draft:
         if cells[0].length:
             return super().write(cells, seed=seed)
-        draft = Task.write(self, cells, seed=seed)  # the item alone has no document to stand before
+        draft = Task.write(self, cells, seed=seed)  # the item alone has no document
         if self.question_at not in ("before", "both"):
             return draft
         [question] = draft.questions
