@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from leadline.core.types import Ids
 
 MOST_DOCUMENTS = 256
-"""As many as engines answer at once by default."""
+"""Documents in flight: engines answer as many requests at once by default."""
 NOT_A_NUMBER = "the model's logits are not numbers (NaN); try dtype=float32 or bfloat16"
 
 
@@ -82,7 +82,7 @@ class EngineModel(FolderTexts):
     def forecast(
         self, documents: Iterable[Sequence[tuple[int, int, int]]], kept: Iterable[int] = ()
     ) -> tuple[str, ...]:
-        """What the engine's KV cache holds; an error when the longest document is not among it."""
+        """A note on the tokens that the engine's KV cache holds. Raises if the longest document has more."""
         longest = max((prompt + new for probes in documents for prompt, _, new in probes), default=0)
         held = self._info["kv_tokens"]
         if held is None or not longest:
@@ -172,7 +172,7 @@ class EngineModel(FolderTexts):
 
 
 def refusal(message: str) -> Failure:
-    """The failure that an engine's error message is."""
+    """The failure for an engine's error message."""
     low = message.lower()
     if "out of memory" in low:
         return Failure("out_of_memory", message)
@@ -182,7 +182,7 @@ def refusal(message: str) -> Failure:
 
 
 def weights_digest(name: str, folder: Path) -> str:
-    """Of the configuration, and of the names and sizes of the weights where they are in the folder."""
+    """A digest of the configuration, and of the names and sizes of weights in the folder."""
     config = folder / "config.json"
     sizes = {path.name: path.stat().st_size for path in sorted(folder.glob("*.safetensors"))}
     return digest([Path(name).name, config.read_text() if config.is_file() else "", sizes])
@@ -208,9 +208,9 @@ class EngineWay:
         return tail_reads(text, block, each_token=self.way == "forced")
 
     def score(self, texts: Sequence[ScoredText]) -> list[Scores] | Failure:
-        asked = [{"ids": text.ids.tolist(), "start": text.start} for text in texts]
+        texts_as_json = [{"ids": text.ids.tolist(), "start": text.start} for text in texts]
         try:
-            replies = self.process.ask({"do": "score", "texts": asked, "way": self.way})
+            replies = self.process.ask({"do": "score", "texts": texts_as_json, "way": self.way})
         except EngineRefused as error:
             return refusal(str(error))
         if any(value is not None and np.isnan(value) for reply in replies for value in reply["logprobs"]):
@@ -225,8 +225,8 @@ class EngineWay:
 
 
 class CacheRoom:
-    """The tokens of an engine's cache, held by the documents in flight: more would drop each other's before they are
-    used. One document is always admitted."""
+    """The tokens of an engine's cache, which documents in flight hold. More documents would evict each other's tokens
+    before they are used. One document is always admitted."""
 
     def __init__(self, tokens: int | None) -> None:
         self._tokens = tokens

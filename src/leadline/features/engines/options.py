@@ -1,4 +1,4 @@
-"""What a user may say about an engine, and the arguments that it is started with."""
+"""The options of an engine, and the arguments that it is started with."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _json_object(value: Any) -> Any:
 
 
 class EngineOptions(ModelProvider):
-    """What both engines have, by vLLM's names."""
+    """The options that both engines have, by vLLM's names."""
 
     engine: ClassVar[EngineName]
     in_process: ClassVar[bool] = True
@@ -60,11 +60,11 @@ class EngineOptions(ModelProvider):
 
     def engine_arguments(self) -> dict[str, Any]:
         """The arguments of the engine, those at their default left out."""
-        given = {
+        arguments = {
             "tensor_parallel_size": self.tensor_parallel_size, "pipeline_parallel_size": self.pipeline_parallel_size,
             "dtype": self.dtype, "kv_cache_dtype": self.kv_cache_dtype, "quantization": self.quantization,
             "max_model_len": self.max_model_len, "gpu_memory_utilization": self.gpu_memory_utilization,
             "revision": self.revision, "trust_remote_code": self.trust_remote_code,
         }  # fmt: skip
-        chosen = {name: value for name, value in given.items() if value not in (None, "", "auto", False, 1)}
+        chosen = {name: value for name, value in arguments.items() if value not in (None, "", "auto", False, 1)}
         return {**{self.argument_names.get(name, name): value for name, value in chosen.items()}, **self.extra}

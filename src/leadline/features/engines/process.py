@@ -34,7 +34,7 @@ UNKNOWN_MODEL_WORDS = ("are not supported", "is not supported", "does not recogn
 
 
 class EngineRefused(Exception):
-    """The engine is alive, and did not do what it was asked to: its own message."""
+    """The engine is alive but refused the request. The message is its own."""
 
 
 @dataclass(eq=False)
@@ -54,7 +54,7 @@ class EngineProcess:
         self._engine = engine
         self._guard = threading.Lock()
         self._turn = threading.Lock()
-        """Held by the thread that has the prompts of all waiting threads written."""
+        """Held by the thread that sends the prompts of all waiting threads."""
         self._waiting_guard = threading.Lock()
         self._waiting: list[_Order] = []
         self._log = tempfile.TemporaryFile()  # noqa: SIM115
@@ -85,8 +85,8 @@ class EngineProcess:
                 f"the engine died while it started{self._last_lines()}", where=self._where, fix=_advice("")
             )
         if "error" not in reply:
-            found: dict[str, Any] = reply["ok"]
-            return found
+            description: dict[str, Any] = reply["ok"]
+            return description
         if reply["type"] in ("ModuleNotFoundError", "ImportError") and reply["module"] == self._engine:
             raise MissingExtra(self._engine, self._engine, where=f"{self._where} (or python=VENV/bin/python)")
         what = f"the engine did not start: {reply['type']}: {reply['error']}"
@@ -118,8 +118,8 @@ class EngineProcess:
         raise EngineRefused(reply["error"])
 
     def write(self, prompts: Sequence[dict[str, Any]]) -> list[dict[str, Any] | EngineRefused]:
-        """What the engine writes after prompts, or why it does not. Those of threads that wait at the same time are
-        written together."""
+        """The engine's answers to prompts, or its refusals. Prompts of threads that wait at the same time are sent
+        together."""
         order = _Order(prompts)
         with self._waiting_guard:
             self._waiting.append(order)
@@ -146,7 +146,7 @@ class EngineProcess:
     def _written(self, prompts: Sequence[dict[str, Any]]) -> list[Any]:
         try:
             written: list[Any] = self.ask({"do": "write", "prompts": list(prompts)})
-        except EngineRefused as error:  # of one of them; the engine does not say which
+        except EngineRefused as error:  # an error of one prompt; the engine does not say which
             return [error] if len(prompts) == 1 else [self._written([prompt])[0] for prompt in prompts]
         return written
 

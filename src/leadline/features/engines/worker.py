@@ -23,7 +23,8 @@ LOOK_SECONDS = 0.5
 DEAD = ("EngineDeadError",)
 """Exceptions, by name, after which an engine answers nothing: the process in which it computes has ended."""
 DEAD_LOOKS = 4
-"""How often in a row an engine is found dead before this process says so: it may still say so itself."""
+"""After this many looks in a row at a dead engine this process reports it. Until then the engine may report it
+itself."""
 CORE_ENDED = "the process in which it computes has ended"
 
 
@@ -61,19 +62,19 @@ class VllmEngine:
             )
             for p in prompts
         ]  # fmt: skip
-        found = []
+        answers = []
         for output in self._generate([p["ids"] for p in prompts], params):
             written = output.outputs[0]
             ids = list(written.token_ids)
             stopped = written.finish_reason == "stop"
-            found.append(
+            answers.append(
                 {
                     "ids": ids[:-1] if stopped and ids else ids, "finish": written.finish_reason, "stopped": stopped,
                     "prompt_tokens": len(output.prompt_token_ids), "cached_tokens": output.num_cached_tokens,
                     "corrupted": bool(getattr(output.metrics, "is_corrupted", False)),
                 }
             )  # fmt: skip
-        return found
+        return answers
 
     def score(self, texts: list[dict[str, Any]], way: str) -> list[dict[str, Any]]:
         if way == "whole":
@@ -82,12 +83,12 @@ class VllmEngine:
 
     def _score_whole(self, texts: list[dict[str, Any]]) -> list[dict[str, Any]]:
         params = [self.sampling(temperature=0.0, max_tokens=1, prompt_logprobs=0, detokenize=False) for _ in texts]
-        found = []
+        scores = []
         for text, output in zip(texts, self._generate([t["ids"] for t in texts], params), strict=True):
             ids, listed = text["ids"], output.prompt_logprobs
-            values = [listed[place][ids[place]].logprob for place in range(text["start"], len(ids))]
-            found.append(_scored(values, [output]))
-        return found
+            values = [listed[position][ids[position]].logprob for position in range(text["start"], len(ids))]
+            scores.append(_scored(values, [output]))
+        return scores
 
     def _score_traces(self, texts: list[dict[str, Any]]) -> list[dict[str, Any]]:
         params = []
@@ -98,7 +99,7 @@ class VllmEngine:
                     temperature=0.0, max_tokens=len(trace), logprobs=0, detokenize=False, trace_decode_token_ids=trace
                 )
             )  # fmt: skip
-        found = []
+        scores = []
         outputs = self._generate([t["ids"][: t["start"]] for t in texts], params)
         for text, output in zip(texts, outputs, strict=True):
             trace, written = text["ids"][text["start"] :], output.outputs[0]
@@ -111,32 +112,34 @@ class VllmEngine:
                     else "the engine wrote other tokens than the trace it was given"
                 )
             values = [chances[token].logprob for token, chances in zip(trace, written.logprobs, strict=True)]
-            found.append(_scored(values, [output]))
-        return found
+            scores.append(_scored(values, [output]))
+        return scores
 
     def _score_forced(self, texts: list[dict[str, Any]]) -> list[dict[str, Any]]:
         outputs: dict[tuple[int, int], Any] = {}
         first = [(number, text["start"]) for number, text in enumerate(texts)]
         rest = [
-            (number, place) for number, text in enumerate(texts) for place in range(text["start"] + 1, len(text["ids"]))
+            (number, position)
+            for number, text in enumerate(texts)
+            for position in range(text["start"] + 1, len(text["ids"]))
         ]
         for wave in (first, rest):  # the first token of every text, then the others, which find it in the cache
-            prompts = [texts[number]["ids"][:place] for number, place in wave]
+            prompts = [texts[number]["ids"][:position] for number, position in wave]
             params = [
                 self.sampling(
-                    temperature=0.0, max_tokens=1, logprobs=1, allowed_token_ids=[texts[number]["ids"][place]],
+                    temperature=0.0, max_tokens=1, logprobs=1, allowed_token_ids=[texts[number]["ids"][position]],
                     ignore_eos=True, detokenize=False,
                 )
-                for number, place in wave
+                for number, position in wave
             ]  # fmt: skip
             outputs |= dict(zip(wave, self._generate(prompts, params), strict=True))
-        found = []
+        scores = []
         for number, text in enumerate(texts):
-            own = [outputs[number, place] for place in _places(text)]
+            own = [outputs[number, position] for position in _positions(text)]
             tokens = text["ids"][text["start"] :]
             values = [out.outputs[0].logprobs[0][token].logprob for out, token in zip(own, tokens, strict=True)]
-            found.append(_scored(values, own))
-        return found
+            scores.append(_scored(values, own))
+        return scores
 
     def _generate(self, prompts: list[list[int]], params: list[Any]) -> list[Any]:
         if not prompts:
@@ -168,19 +171,19 @@ class SGLangEngine:
             {"temperature": 0.0, "max_new_tokens": p["max_tokens"], "min_new_tokens": 1, "stop_token_ids": p["stop"]}
             for p in prompts
         ]
-        found = []
+        answers = []
         for output in self.engine.generate(input_ids=[p["ids"] for p in prompts], sampling_params=params):
             meta, ids = output["meta_info"], list(output["output_ids"])
             finish = (meta.get("finish_reason") or {}).get("type", "")
             stopped = finish == "stop"
-            found.append(
+            answers.append(
                 {
                     "ids": ids[:-1] if stopped and ids else ids, "finish": finish, "stopped": stopped,
                     "prompt_tokens": meta["prompt_tokens"], "cached_tokens": meta.get("cached_tokens"),
                     "corrupted": False,
                 }
             )  # fmt: skip
-        return found
+        return answers
 
     def score(self, texts: list[dict[str, Any]], way: str) -> list[dict[str, Any]]:
         starts = [0 if way == "whole" else text["start"] - 1 for text in texts]  # the value at the start is missing
@@ -188,7 +191,7 @@ class SGLangEngine:
         outputs = self.engine.generate(
             input_ids=[t["ids"] for t in texts], sampling_params=params, return_logprob=True, logprob_start_len=starts
         )
-        found = []
+        scores = []
         for text, output in zip(texts, outputs, strict=True):
             meta, wanted = output["meta_info"], text["ids"][text["start"] :]
             rows = meta["input_token_logprobs"][-len(wanted) :]
@@ -198,16 +201,16 @@ class SGLangEngine:
             ):
                 raise ValueError("the engine's log-probabilities are not those of the tokens that it was given")
             cached = meta.get("cached_tokens")
-            found.append(
+            scores.append(
                 {
                     "logprobs": [row[0] for row in rows], "requests": 1, "prompt_tokens": meta["prompt_tokens"],
                     "cached_tokens": cached,
                 }
             )  # fmt: skip
-        return found
+        return scores
 
 
-def _places(text: dict[str, Any]) -> range:
+def _positions(text: dict[str, Any]) -> range:
     return range(text["start"], len(text["ids"]))
 
 
