@@ -1,4 +1,5 @@
-"""What every export says of a run: its model by the names that others use, and a score for each task and length."""
+"""The common content of all exports: the run's model by the names that others use, and a score for each task and
+length."""
 
 from __future__ import annotations
 
@@ -33,15 +34,15 @@ class ModelId:
         return f"{self.developer}/{self.name}"
 
 
-def model_id(run: Run, given: str | None) -> ModelId:
-    """`given` if it is there, else what the run calls its model."""
-    if given is not None and not _MODEL_ID.fullmatch(given):
+def model_id(run: Run, named: str | None) -> ModelId:
+    """`named` if given, else the run's name for its model."""
+    if named is not None and not _MODEL_ID.fullmatch(named):
         raise UsageError(
-            f"{given!r} is not the id of a model", where="--model-id", fix="give DEVELOPER/MODEL, as on the hub"
+            f"{named!r} is not the id of a model", where="--model-id", fix="give DEVELOPER/MODEL, as on the hub"
         )
-    name = given or str(run.manifest.spec.get("model", "")).partition("?")[0].partition(":")[2] or run.label
+    name = named or str(run.manifest.spec.get("model", "")).partition("?")[0].partition(":")[2] or run.label
     parts = [slug(part) for part in name.strip("/").split("/") if part.strip(".")]
-    if given is None and (len(parts) != 2 or name.startswith(("/", ".", "~"))):  # a folder, or a name without an owner
+    if named is None and (len(parts) != 2 or name.startswith(("/", ".", "~"))):  # a folder, or a name without an owner
         return ModelId(UNKNOWN, parts[-1] if parts else "model")
     return ModelId(*parts)
 
@@ -65,7 +66,7 @@ class ExportedScore:
 
     @property
     def standard_error(self) -> float:
-        """Half of the interval, as a normal one would have it: for tools that know no other."""
+        """The standard error that a normal interval of this width has, for tools that take no interval."""
         return (self.high - self.low) / 2 / 1.959964
 
 

@@ -1,7 +1,7 @@
 """Hugging Face's `.eval_results/NAME.yaml` of a model repository (hub-docs, 2026-08): one entry for each score.
 
-The format has no field for an interval, so that stands in the notes. Strings are written in JSON's quotes, which YAML
-reads alike.
+The format has no field for an interval, so the notes have it. Strings are written in JSON's quotes, which YAML reads
+alike.
 """
 
 from __future__ import annotations
