@@ -1,4 +1,4 @@
-"""Checkpoints in a training folder: which there are, in which order, and which are written completely."""
+"""Checkpoints in a training folder, their order, and whether they are written completely."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class CheckpointFolder:
         return self.folder.name
 
     def missing(self) -> str:
-        """What of it is not there yet; empty if it has its configuration and all weights that its index names."""
+        """The missing part of it; empty if it has its configuration and all weights that its index names."""
         if not (self.folder / "config.json").is_file():
             return "config.json"
         for name in INDEX:
@@ -40,7 +40,7 @@ class CheckpointFolder:
         return next((shard for shard in shards if not (self.folder / str(shard)).is_file()), "")
 
     def files(self) -> tuple[tuple[str, int, int], ...]:
-        """Name, size and time of every file: the same twice means that nobody is writing."""
+        """Name, size and time of every file: if they are the same twice, no process is writing."""
         try:
             entries = [(path.name, path.stat()) for path in sorted(self.folder.iterdir()) if path.is_file()]
         except OSError:
@@ -48,16 +48,16 @@ class CheckpointFolder:
         return tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in entries)
 
     def quiet_seconds(self) -> float:
-        """How long nothing in it has changed."""
+        """Seconds since the last change in it."""
         newest = max((mtime for _, _, mtime in self.files()), default=time.time_ns())
         return (time.time_ns() - newest) / 1e9
 
 
 def checkpoints_in(folder: Path) -> list[CheckpointFolder]:
     """Subfolders with a number in their name, by step. The folder itself, if it is a checkpoint, is not one of them."""
-    found = []
+    checkpoints = []
     for path in folder.iterdir():
         numbers = _STEP.findall(path.name)
         if path.is_dir() and numbers and not path.name.startswith((".", "tmp")):
-            found.append(CheckpointFolder(path, int(numbers[-1])))
-    return sorted(found, key=lambda checkpoint: (checkpoint.step, checkpoint.name))
+            checkpoints.append(CheckpointFolder(path, int(numbers[-1])))
+    return sorted(checkpoints, key=lambda checkpoint: (checkpoint.step, checkpoint.name))

@@ -101,7 +101,7 @@ def model_string(checkpoint: CheckpointFolder, options: str) -> str:
 
 @dataclasses.dataclass
 class _Training:
-    """What was measured so far, and how the next checkpoint is."""
+    """The checkpoints measured so far, and the way to measure the next."""
 
     folder: Path
     out: Path
@@ -156,7 +156,7 @@ class _Training:
         return write_history_page(self.results(), self.folder.resolve().name, [*failed, *waiting], self.out)
 
     def finish(self, follower: Follower, *, as_json: bool) -> int:
-        """The page with what is left, and the exit code."""
+        """Writes the page with the checkpoints that are left, and returns the exit code."""
         half_written = [c for c in follower.unfinished if c not in self.errors]
         page = self.write_page([f"{c.name}: no {c.missing() or 'quiet moment'} yet" for c in half_written])
         results = self.results()

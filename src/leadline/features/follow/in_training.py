@@ -1,5 +1,6 @@
-"""Measuring inside a training process, from the weights in memory: a callback for transformers' Trainer, and what is
-behind it, for any other loop. Nothing is downloaded, the model is left as it was, and no memory of it is kept."""
+"""Measuring inside a training process, from the weights in memory: a callback for transformers' Trainer, and the
+function behind it for any other loop. Nothing is downloaded, the model is left as it was, and no memory of it is
+kept."""
 
 from __future__ import annotations
 
@@ -77,15 +78,15 @@ class LeadlineCallback(TrainerCallback):  # type: ignore[misc]  # transformers i
         """Spent on measurements so far."""
         self._began = time.monotonic()
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+    def on_train_begin(self, args: Any, state: Any, control: Any, **arguments: Any) -> None:
         self._began = time.monotonic()
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+    def on_step_end(self, args: Any, state: Any, control: Any, **arguments: Any) -> None:
         if state.global_step % self.every or not state.is_world_process_zero or not self._has_time():
             return
         started = time.monotonic()
         run = measure_in_memory(
-            given["model"], given["processing_class"], self.spec, self.out / f"step-{state.global_step}",
+            arguments["model"], arguments["processing_class"], self.spec, self.out / f"step-{state.global_step}",
             step=state.global_step,
         )  # fmt: skip
         self.seconds += time.monotonic() - started

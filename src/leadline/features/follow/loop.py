@@ -1,5 +1,5 @@
-"""Measures checkpoints as they appear: complete ones only, the newest first when behind. The run folders say what was
-measured, so that a killed `follow` goes on where it was."""
+"""Measures checkpoints as they appear: complete ones only, the newest first when behind. The run folders show what was
+measured, so a killed `follow` continues where it was."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ class MeasuredCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class NothingDue:
-    """Nothing to measure now, and why."""
+    """Nothing to measure now, with the reason."""
 
     why: str
 
 
 @dataclass(slots=True)
 class Follower:
-    """`settle` is for how many seconds the files of a checkpoint must not have changed."""
+    """The files of a checkpoint must not have changed for `settle` seconds."""
 
     folder: Path
     measure: Measure
     settle: float = 30.0
     _done: set[CheckpointFolder] = field(default_factory=set)
     _failed: dict[CheckpointFolder, Files] = field(default_factory=dict)
-    """What the files of a checkpoint were when it could not be measured: it is tried again when they change."""
+    """The files of each checkpoint that could not be measured. It is tried again when they change."""
 
     def next(self) -> MeasuredCheckpoint | NothingDue:
-        """Measures the checkpoint that is due, or says what it waits for. Runs that were stopped raise."""
+        """Measures the checkpoint that is due, or returns the reason to wait. Runs that were stopped raise."""
         pending = [c for c in self._checkpoints() if c not in self._done and self._failed.get(c) != c.files()]
         ready = [c for c in pending if not c.missing() and c.quiet_seconds() >= self.settle]
         if not ready:
@@ -101,8 +101,8 @@ def follow_checkpoints(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[MeasuredCheckpoint | NothingDue]:
-    """Yields what happens, until nothing new has come for `patience` seconds; with `once`, until all that is there has
-    been measured."""
+    """Yields events until nothing new has come for `patience` seconds; with `once`, until all checkpoints are
+    measured."""
     since = clock()
     while True:
         event = follower.next()
