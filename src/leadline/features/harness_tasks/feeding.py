@@ -34,7 +34,7 @@ class NextSample:
 
 
 class SampleFeed:
-    """Hands out the samples of a plan, some at a time, and hears their answers. For one thread at a time."""
+    """Hands out the samples of a plan, some at a time, and takes their answers. For one thread at a time."""
 
     def __init__(self, plan: Plan) -> None:
         _refuse_what_no_harness_asks(plan)
@@ -54,7 +54,7 @@ class SampleFeed:
 
     @property
     def outcome(self) -> str:
-        """What the stopping rule found; empty without one, and before its first look."""
+        """The result of the stopping rule; empty without one, and before its first look."""
         return format_step(self._rounds.step) if self._rounds else ""
 
     def ready(self) -> list[NextSample]:

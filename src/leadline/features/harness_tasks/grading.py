@@ -24,7 +24,8 @@ Fields = Mapping[str, Any]
 
 
 def sample_fields(document: Document, probe: Probe) -> dict[str, Any]:
-    """What a sample of another harness keeps beside its prompt, for grading, for means and to be found again."""
+    """The metadata of a sample in another harness, which grading and means need and by which the sample is found
+    again."""
     cell, start = probe.cell, len(document.frame.before)
     return {
         "task": cell.task,
@@ -56,7 +57,7 @@ def grade_logged(question: Question, outcome: Outcome, fields: Fields, prompt: s
 
 
 def why_unscored(outcome: Outcome, grade: Grade) -> str:
-    """Why an answer has no score; empty if it has one."""
+    """The reason why an answer has no score; empty if it has one."""
     if isinstance(outcome, Failure):
         return f"{outcome.why}: {outcome.message}"
     return "" if grade.scores else grade.detail or grade.failure_class

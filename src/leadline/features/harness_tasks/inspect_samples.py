@@ -42,7 +42,7 @@ def _messages(following: NextSample) -> list[Any]:
 
 
 def outcome_of(output: Any, error: str, fields: Fields) -> Outcome:
-    """What a run would have recorded for Inspect's output of a model."""
+    """The outcome that a run would have recorded for Inspect's output of a model."""
     if error or output is None or output.error or not output.choices:
         return Failure("server", error or str(getattr(output, "error", "") or "no answer"))
     choice, usage = output.choices[0], output.usage

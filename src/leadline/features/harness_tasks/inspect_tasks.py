@@ -3,7 +3,7 @@
     inspect eval leadline/ruler_quick --model openai-api/local/NAME -T lengths=8k
 
 The prompts come from the planner and the fitter of `leadline run`, in its order, through a SampleSource; the answers go
-to its scorers. Inspect asks. `until` is answered by the source too, round by round: Inspect (0.3.285) refuses its
+to its scorers. Inspect asks. The source also implements `until`, round by round: Inspect (0.3.285) refuses its
 EarlyStopping for tasks with a source, and it would need all samples laid out before the first answer.
 """
 
@@ -79,7 +79,7 @@ def _text(value: Values) -> str | None:
 
 
 def leadline_name(model: Any) -> str:
-    """What Leadline calls a model of Inspect, to count in its tokens."""
+    """Leadline's name for a model of Inspect, to count in its tokens."""
     provider, api = str(model).partition("/")[0], model.api
     if provider == "hf":
         return f"hf:{getattr(api, 'model_path', None) or api.model_name}"
