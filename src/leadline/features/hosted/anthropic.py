@@ -2,8 +2,8 @@
 
     anthropic:claude-opus-4-8        anthropic:NAME?thinking=high&base_url=http://127.0.0.1:8000/v1
 
-What newer models do not allow (a prefilled answer, a temperature, a budget of thinking) is known by their number, and
-learned from the refusal where it is not.
+Newer models do not allow a prefilled answer, a temperature or a budget of thinking. Their version shows that, or else a
+refusal.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ NO_SAMPLING = (4, 7)
 ADAPTIVE = (4, 6)
 """From these versions: no prefilled answer, no temperature and no budget, adaptive thinking."""
 LEAST_CACHED = {(4, 8): 1024, (5, 0): 512}
-"""The shortest beginning that is kept, of versions where it is not the usual one; from a survey of 2026."""
+"""The shortest beginning that the cache keeps, for versions that differ from the usual one; from a survey of 2026."""
 LEAST_USUAL = 4096
 LEAST_OF_SONNET = 1024
 COMPACTION, COMPACTION_BETA = "compact_20260112", "compact-2026-01-12"
 LEAST_COMPACTED = 50_000
 GO_ON = "Go on."
 LEAST_SUMMARY = 4096
-"""Output tokens: a summary that is cut off would lose facts for another reason than being short."""
+"""Output tokens of a summary: enough that it is not cut off, which would lose facts."""
 _FINISH = {"end_turn": "stop", "stop_sequence": "stop", "tool_use": "tool_calls"}
 
 
@@ -120,7 +120,8 @@ class AnthropicAdapter(Adapter):
         return "/messages/count_tokens", self._counted_fields(prompt)
 
     def priming_bodies(self, prompt: Prompt) -> list[tuple[str, Body]]:
-        """Growing beginnings, each with as many marks as are allowed: what one has written the next one reads."""
+        """Growing beginnings, each with the most marks that are allowed. Each reads the cache that the one before it
+        has written."""
         beginning = prompt.beginning
         if beginning is None or self._thinking.get("thinking", {}).get("type") == "enabled":
             return []  # a budget needs room for an answer, and another way of thinking has another cache
@@ -163,7 +164,7 @@ class AnthropicAdapter(Adapter):
     # --- compaction
 
     def compaction_body(self, messages: Sequence[Mapping[str, str]], keep: int) -> tuple[str, Body, dict[str, str]]:
-        """The edit that summarises, stopped when it has: the least session that it takes is LEAST_COMPACTED tokens."""
+        """Edits the context by a summary and stops after it. The session must have at least LEAST_COMPACTED tokens."""
         session = session_messages(messages)
         if session and session[-1].role == "assistant":  # newer models take no beginning of an answer
             session.append(Message("user", (Block(GO_ON),)))
@@ -178,7 +179,7 @@ class AnthropicAdapter(Adapter):
         return "/messages", body, {"anthropic-beta": COMPACTION_BETA}
 
     def read_compaction(self, page: Json) -> KeptSession | Failure:
-        """A block of text. What it took is an iteration of its own in the usage."""
+        """A block of text. The usage has its tokens as an iteration of its own."""
         blocks = page.get("content") or []
         texts = [block.get("content") or "" for block in blocks if block.get("type") == "compaction"]
         if not "".join(texts).strip():

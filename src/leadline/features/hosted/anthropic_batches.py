@@ -32,7 +32,7 @@ _STATUS_OF: Mapping[str, int] = {
     "timeout_error": 504,
     "overloaded_error": 529,
 }
-"""The HTTP status of an error by its type, which is all that a result says of it; others are 500."""
+"""The HTTP status of an error by its type. A result has no more than that type; others are 500."""
 
 
 class AnthropicBatches(ListedBatches):
@@ -87,7 +87,7 @@ class AnthropicBatches(ListedBatches):
 
 
 def _may_be(batch: Page, questions: int, since: float, known: Collection[str]) -> bool:
-    """Whether this can be the batch that was submitted: of as many questions, not long before, and not a known one."""
+    """Whether this can be the submitted batch: with as many questions, from about that time, and not a known one."""
     return (
         batch.get("id") not in known
         and sum(_counts(batch).values()) == questions
@@ -101,7 +101,7 @@ def _counts(batch: Page) -> dict[str, int]:
 
 
 def _reply_in(result: Mapping[str, Any]) -> BatchReply | Failure | None:
-    """What a result says; None for a question that was not asked because its batch was cancelled."""
+    """The reply in a result; None for a question that was not asked because its batch was cancelled."""
     kind = result.get("type")
     if kind == "succeeded":
         return BatchReply(200, msgspec.json.encode(result.get("message")))

@@ -143,7 +143,7 @@ class GeminiAdapter(Adapter):
         return completion(page, texts, finish_of(reason).lower(), thinking)
 
     def read_refusal(self, failure: Failure, page: Json) -> Failure:
-        """What Google's errors say in their details: how long to wait, and whether a quota is one of a day."""
+        """The details of Google's errors: the seconds to wait, and whether a quota is a daily one."""
         error = page.get("error")
         details = error.get("details") or [] if isinstance(error, dict) else []
         if any("API_KEY_INVALID" in str(detail.get("reason")) for detail in details):
@@ -176,7 +176,7 @@ _DECLARED = ("name", "description", "parameters")
 
 
 def _not_the_models(reason: str, texts: Sequence[str]) -> Failure | None:
-    """Why this is not the answer of the model."""
+    """The reason why this is not an answer of the model."""
     if reason == "RECITATION":
         return Failure("recitation", "the provider withheld an answer that recites its text: RECITATION", status=200)
     if is_tool_finish(reason) and not texts:

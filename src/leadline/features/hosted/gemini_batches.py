@@ -130,7 +130,7 @@ class GeminiBatches(ListedBatches):
 
 
 def _about(operation: Page) -> Page:
-    """What the operation says of its batch."""
+    """The operation's data about its batch."""
     about = operation.get("metadata")
     return about if isinstance(about, Mapping) else operation
 
@@ -144,7 +144,7 @@ def _results_file(operation: Page) -> str:
 
 
 def _entries(operation: Page) -> Iterator[Mapping[str, Any]]:
-    """The responses, which are in the operation or in what it says of its batch."""
+    """The responses, which are in the operation or in its data about the batch."""
     for holder in (operation.get("response"), _about(operation).get("output")):
         inlined = holder.get("inlinedResponses") if isinstance(holder, Mapping) else None
         inlined = inlined.get("inlinedResponses") if isinstance(inlined, Mapping) else inlined
