@@ -1,7 +1,7 @@
 """A model that is asked by the litellm library: one call for each probe, its errors as failures of ours.
 
 The library's replies have OpenAI's shape and its errors OpenAI's status, so both are read as those of a server
-(`models/openai/replies.py`). Only what it says in the class of an error alone is read here.
+(`models/openai/replies.py`). Only the error classes of the library are read here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from leadline.models.openai.template import conversation
 
 BY_RECEIPTS = "counted by receipts"
 NO_KEY = ("missing credentials", "no api key", "api_key client option must be set")
-"""What a provider without a key says; the library gives it the status of a server's error."""
+"""The message of a provider without a key. The library gives it the status of a server's error."""
 _KINDS: Mapping[str, tuple[FailureKind, bool]] = {
     "ContextWindowExceededError": ("context_length", False),
     "ContentPolicyViolationError": ("filtered", True),
