@@ -43,37 +43,37 @@ class MetricPanel:
     title: str
     unit: str
     is_loss: bool
-    found: Mapping[int, Estimate]
+    estimates: Mapping[int, Estimate]
 
     @classmethod
-    def of(cls, metric: MetricName, found: Mapping[int, Estimate]) -> MetricPanel:
+    def of(cls, metric: MetricName, estimates: Mapping[int, Estimate]) -> MetricPanel:
         known = metric_of(metric.name)
         unit = "perplexity" if known.is_loss else known.unit or metric.unit
         name = metric.name if metric.task == metric.name else f"{metric.task}: {metric.name}"
-        return cls(f"{name} ({known.better} is better)", unit, known.is_loss, found)
+        return cls(f"{name} ({known.better} is better)", unit, known.is_loss, estimates)
 
 
 def logprob_curves(run: Run, *, narrow: bool = False) -> Figure:
     """A panel for accuracy and one for every metric, each on its own scale."""
     accuracy = {n: t.estimate for n, t in run.table.by_length.items() if t.estimate is not None}
     panels = [MetricPanel("accuracy", SHARE, False, accuracy)] if accuracy else []
-    panels += [MetricPanel.of(metric, found) for metric, found in run.logprobs.estimates.items()]
+    panels += [MetricPanel.of(metric, estimates) for metric, estimates in run.logprobs.estimates.items()]
     return _figure(panels, "context length (tokens)", "Log-probabilities over length beside accuracy", narrow=narrow)
 
 
 def distance_curves(run: Run, *, narrow: bool = False) -> Figure:
     """Metrics by the distance from the question back to the answer, where that is known."""
-    panels = [MetricPanel.of(metric, found) for metric, found in run.logprobs.by_distance.items()]
+    panels = [MetricPanel.of(metric, estimates) for metric, estimates in run.logprobs.by_distance.items()]
     return _figure(panels, "tokens back to the answer", "Log-probabilities over distance", narrow=narrow)
 
 
 def _figure(panels: Sequence[MetricPanel], x_title: str, title: str, *, narrow: bool) -> Figure:
-    places = [format_length(n) for n in sorted({n for panel in panels for n in panel.found})]
+    places = [format_length(n) for n in sorted({n for panel in panels for n in panel.estimates})]
     wide = 300 if narrow else 270
     parts: list[ChartSpec] = []
     rows: list[ChartRow] = []
     for number, panel in enumerate(panels):
-        rows += [_row(number, panel, n, found) for n, found in sorted(panel.found.items())]
+        rows += [_row(number, panel, n, estimate) for n, estimate in sorted(panel.estimates.items())]
         drawn = layered(_layers(places, panel.unit, x_title, SERIES[number % MANY]), wide, 120)
         named = panel_title(sanitise(panel.title, 60), fontSize=12, offset=6, frame="group")
         parts.append(drawn | rows_of("metrics", number) | named)
@@ -91,15 +91,15 @@ def _layers(places: list[str], unit: str, x_title: str, colour: str) -> list[alt
     return band_layers(alt.Chart().encode(length_axis(places, x_title), color=alt.value(colour)), scale, axis)
 
 
-def _row(number: int, panel: MetricPanel, place: int, found: Estimate) -> ChartRow:
-    mean, low, high = found.mean, found.interval.low, found.interval.high
+def _row(number: int, panel: MetricPanel, length: int, estimate: Estimate) -> ChartRow:
+    mean, low, high = estimate.mean, estimate.interval.low, estimate.interval.high
     if panel.is_loss:
         mean, low, high = (math.exp(min(nats, 700.0)) for nats in (mean, low, high))
-    bounded = math.isfinite(found.interval.low) and math.isfinite(found.interval.high)
+    bounded = math.isfinite(estimate.interval.low) and math.isfinite(estimate.interval.high)
     interval = f", 95% interval {low:.4g} to {high:.4g}" if bounded else ", one document"
-    where = f"{sanitise(panel.title, 60)} at {format_length(place)}"
+    where = f"{sanitise(panel.title, 60)} at {format_length(length)}"
     return {
-        "panel": number, "length": format_length(place), "mean": mean,
+        "panel": number, "length": format_length(length), "mean": mean,
         "low": low if bounded else mean, "high": high if bounded else mean,
         "label": f"{where}: {mean:.4g} {sanitise(panel.unit, 24)}{interval}",
     }  # fmt: skip
@@ -157,10 +157,10 @@ def _lines(data: str, places: list[str], names: list[str], scale: alt.Scale, axi
     return band_layers(alt.Chart(alt.NamedData(data)).encode(length_axis(places), colour), scale, axis)
 
 
-def _axis_row(series: str, tokens: int, found: Estimate, shown: Transform, *, unit: str = "") -> ChartRow:
-    low, high = found.interval.low, found.interval.high
+def _axis_row(series: str, tokens: int, estimate: Estimate, shown: Transform, *, unit: str = "") -> ChartRow:
+    low, high = estimate.interval.low, estimate.interval.high
     bounded = math.isfinite(low) and math.isfinite(high)
-    mean = shown(found.mean)
+    mean = shown(estimate.mean)
     return {
         "series": series, "tokens": tokens, "length": format_length(tokens), "mean": mean,
         "low": shown(low) if bounded else mean, "high": shown(high) if bounded else mean,

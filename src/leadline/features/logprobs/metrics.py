@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 MetricNumbers = dict[str, float]
 KEY_FALL = 2.0
 KEY_LOSS = 2.0
-"""With the whole context a key token's loss falls by more than the first, to below the second (arXiv 2410.23771)."""
+"""With the whole context a key token's loss falls by more than the first number, to below the second (arXiv
+2410.23771)."""
 
 
 def gain_numbers(with_document: Nats, without: Nats, utf8: int) -> MetricNumbers:
-    """For an answer's tokens: how much the document lowers their NLL, in nats per token and bits per byte."""
+    """For an answer's tokens: by how much the document lowers their NLL, in nats per token and bits per byte."""
     numbers = {
         "retrieval_gain": float(without.mean() - with_document.mean()),
         "retrieval_nll": float(with_document.mean()),
@@ -118,8 +119,8 @@ def place_anchors(ids: Ids, depths: Sequence[float], *, query: int, answer: int)
         else:
             places = range(start, room + 1 if last else max(wanted[number + 1], start + 1))
         at = next((p for p in places if _occurrences(ids, p, query) == 1), None)
-        found = start if at is None else at
-        anchors.append(Anchor(found, depth, found / room, ambiguous=at is None))
+        start_of_anchor = start if at is None else at
+        anchors.append(Anchor(start_of_anchor, depth, start_of_anchor / room, ambiguous=at is None))
     return anchors
 
 
@@ -140,14 +141,14 @@ Marks = tuple[tuple[int, int], ...]
 
 def evaluator_marks(folder: Path, document: str, length: int) -> Marks:
     """The key tokens of a document at a length, as characters, from the records of the evaluator's run."""
-    found = _marks(folder).get((document, length))
-    if found is None:
+    marks = _marks(folder).get((document, length))
+    if marks is None:
         raise SourceError(
             f"the evaluator's run has no key tokens for document {document} at length {length:,}",
             where=str(folder),
             fix="run longppl with the evaluator on the same documents, lengths, samples and seed first",
         )
-    return found
+    return marks
 
 
 @cache

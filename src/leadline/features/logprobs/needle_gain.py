@@ -109,7 +109,7 @@ def _continuations(document: Document, probe: Probe, head: str, tokenizer: Token
 
 
 def _other_prompt(document: Document, tokenizer: Tokenizer, prompt: str, answer: str) -> Continuation:
-    """Another prompt, as a continuation of the tokens that it has in common with the document."""
+    """Another prompt, as a continuation of its common beginning with the document."""
     before, answer_ids = _split(tokenizer, prompt, answer)
     ids = np.concatenate([before, answer_ids])
     size = min(len(before) - 1, len(document.ids))

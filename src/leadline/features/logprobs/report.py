@@ -109,9 +109,10 @@ def logprob_values(run: Run) -> list[dict[str, Any]]:
             "task": metric.task,
             "metric": metric.name,
             "unit": metric.unit,
-            "lengths": [{"length": n, **_estimate_values(one)} for n, one in by_length.items()],
+            "lengths": [{"length": n, **_estimate_values(estimate)} for n, estimate in by_length.items()],
             "distances": [
-                {"distance": n, **_estimate_values(one)} for n, one in run.logprobs.by_distance.get(metric, {}).items()
+                {"distance": n, **_estimate_values(estimate)}
+                for n, estimate in run.logprobs.by_distance.get(metric, {}).items()
             ],
         }
         for metric, by_length in run.logprobs.estimates.items()

@@ -1,4 +1,4 @@
-"""Suites of log-probability tasks, one for each metric as defined, and the trap: what perplexity does not show."""
+"""Suites of log-probability tasks: one for each metric as defined, and the trap, which perplexity does not show."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Log-probability metrics of plain documents: how much does having read a text lower the NLL of what it says?
+"""Log-probability metrics of plain documents: how much does reading a text lower the NLL of its content?
 
 `retrieval_gain` repeats a stretch of the document after it, and compares the NLL of how the stretch continues with the
 NLL without the document. `longppl` is LongPPL (Fang et al., arXiv 2410.23771). All metrics come from one reading of
-each document. What their definitions leave open is in `choices` and in docs/log-probs.md.
+each document. `choices` and docs/log-probs.md list the decisions that their definitions leave open.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class LogProbs(LogprobTask):
 
     def choices(self) -> dict[str, str]:
         short = f"passed over below {self.least} tokens, used as they are between that and the length"
-        found = {
+        choices = {
             "documents": "token ids of the model's own tokenizer, cut at the end, never decoded and encoded again",
             "short documents": "passed over unless they fill the longest length" if self.whole else short,
             "order of documents": "drawn by the seed",
@@ -114,20 +114,20 @@ class LogProbs(LogprobTask):
             "averaging": "flat over documents and anchors",
         }
         if self.wants(ANCHORED):
-            found |= {
+            choices |= {
                 "anchor_rule": "floor(depth * U), U = tokens - query - answer; moved on while the query stands in the "
                 "document more than once, up to the next anchor (the last moves back), else marked ambiguous",
                 "separator": repr(self.separator) if self.separator else "none: ids are joined",
             }
         if self.wants(LOSSES):
-            found["end and beginning"] = f"the last and the first {self.tail:g} of the tokens scored"
+            choices["end and beginning"] = f"the last and the first {self.tail:g} of the tokens scored"
         if "longppl" in self.metrics:
             by = f"the run {self.evaluator}" if self.evaluator else "the model itself"
-            found["key tokens"] = (
+            choices["key tokens"] = (
                 f"loss falls by more than 2 nats with the whole document against its last {self.short} to "
                 f"{self.short + self.step} tokens, to below 2 nats, as read by {by}"
             )
-        return found
+        return choices
 
 
 GAIN = LogProbs(metrics=("retrieval_gain", "retrieval_nll"))
@@ -151,7 +151,7 @@ class _PartialRequest:
 
 
 class _Builder:
-    """Collects what is read of one document for all metrics, and how the numbers of every cell follow from it.
+    """Collects the passages of one document for all metrics, and the way from them to the numbers of every cell.
 
     The document is the first passage, read once for all anchors, cuts and losses. LongPPL's short contexts are
     passages of their own, since they begin elsewhere.
@@ -223,8 +223,8 @@ class _Builder:
         position = {"distance": float(own.tokens - start), "ambiguous": float(anchor.ambiguous)}
         utf8 = own.utf8(start, start + task.answer)
 
-        def numbers(found: Mapping[int, TokenNLL]) -> Measurement:
-            nats = found[0].continuations
+        def numbers(nlls: Mapping[int, TokenNLL]) -> Measurement:
+            nats = nlls[0].continuations
             return Measurement({**gain_numbers(nats[after], nats[alone], utf8), **position})
 
         return _PartialRequest((0,), numbers)
@@ -238,11 +238,11 @@ class _Builder:
 
     def _loss(self, own: PlainText) -> _PartialRequest:
         utf8, tail = own.utf8(self._first - own.before, own.tokens), self._task.tail
-        return _PartialRequest((0,), lambda found: Measurement(loss_numbers(self._scored(found, own), utf8, tail)))
+        return _PartialRequest((0,), lambda nlls: Measurement(loss_numbers(self._scored(nlls, own), utf8, tail)))
 
-    def _scored(self, found: Mapping[int, TokenNLL], own: PlainText) -> Nats:
+    def _scored(self, nlls: Mapping[int, TokenNLL], own: PlainText) -> Nats:
         """NLLs of the document's tokens up to a cut, from the first that is scored."""
-        return found[0].spans[0][: len(own.ids) - self._first]
+        return nlls[0].spans[0][: len(own.ids) - self._first]
 
     # --- LongPPL ---
 
@@ -258,9 +258,9 @@ class _Builder:
         begin = self._task.short + self._task.step
         needed = [n for n in range(len(self._short_contexts)) if begin + n * self._task.step < own.tokens]
 
-        def numbers(found: Mapping[int, TokenNLL]) -> Measurement:
-            whole = self._scored(found, own)[begin - (self._first - own.before) :]
-            short = np.concatenate([found[n + 1].spans[0] for n in needed] or [whole[:0]])[: len(whole)]
+        def numbers(nlls: Mapping[int, TokenNLL]) -> Measurement:
+            whole = self._scored(nlls, own)[begin - (self._first - own.before) :]
+            short = np.concatenate([nlls[n + 1].spans[0] for n in needed] or [whole[:0]])[: len(whole)]
             keys = key_tokens(whole[: len(short)], short)
             marks = tuple(own.characters(begin + k, begin + k + 1) for k in keys.tolist()) if own.ends else ()
             return Measurement(key_numbers(whole[keys]), marks)
@@ -271,7 +271,7 @@ class _Builder:
         marks = evaluator_marks(Path(self._task.evaluator), self._name, length)
         scored = self._first - own.before
         keys = [t - scored for t in own.tokens_in(marks) if t >= scored]
-        return _PartialRequest((0,), lambda found: Measurement(key_numbers(self._scored(found, own)[keys]), marks))
+        return _PartialRequest((0,), lambda nlls: Measurement(key_numbers(self._scored(nlls, own)[keys]), marks))
 
     # --- facts and probes ---
 
@@ -284,8 +284,8 @@ class _Builder:
     def _probe(self, cell: Cell) -> Probe:
         """The repeated stretch as the question, and its continuation as the target."""
         own, anchor = self._text.cut(cell.length), self._anchors.get(cell.key)
-        start, asked, answer = (anchor.at, self._task.query, self._task.answer) if anchor else (0, 0, 0)
-        question = own.words(start, start + asked) if asked else ""
+        start, query, answer = (anchor.at, self._task.query, self._task.answer) if anchor else (0, 0, 0)
+        question = own.words(start, start + query) if query else ""
         labels = {UNIT: NATS, "document": str(self._text.number)}
         if own.tokens < cell.length:
             labels["short"] = "true"
@@ -294,11 +294,11 @@ class _Builder:
             cut=len(own.ids),
             cut_characters=len(self._plain.before) + len(own.text),
             user_suffix=self._task.separator + question,
-            suffix_ids=own.own[start : start + asked],
-            prompt_tokens=len(own.ids) + asked,
+            suffix_ids=own.own[start : start + query],
+            prompt_tokens=len(own.ids) + query,
             question=Question(
                 question,
-                targets=(own.words(start + asked, start + asked + answer),) if answer else (),
+                targets=(own.words(start + query, start + query + answer),) if answer else (),
                 facts=(cell.key,) if anchor else (),
                 allowance=answer,
                 scorers=self._task.metrics,
@@ -314,11 +314,11 @@ def _combined(parts: Sequence[_PartialRequest]) -> LogprobRequest:
     passages = tuple(sorted({n for part in parts for n in part.passages}))
 
     def numbers(nlls: Sequence[TokenNLL]) -> Measurement:
-        found = dict(zip(passages, nlls, strict=True))
-        each = [part.numbers(found) for part in parts]
+        nlls_by_index = dict(zip(passages, nlls, strict=True))
+        each = [part.numbers(nlls_by_index) for part in parts]
         return Measurement(
-            {name: number for one in each for name, number in one.numbers.items()},
-            tuple(mark for one in each for mark in one.char_spans),
+            {name: number for part in each for name, number in part.numbers.items()},
+            tuple(mark for part in each for mark in part.char_spans),
         )
 
     return LogprobRequest(passages, numbers)
