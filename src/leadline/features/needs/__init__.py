@@ -1,1 +1,1 @@
-"""What a question needs of its document, in a report: accuracy against the evidence, beside length."""
+"""Reports accuracy against the evidence that a question needs, beside length."""

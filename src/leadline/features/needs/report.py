@@ -31,7 +31,7 @@ AXES = {
     "pieces": "pieces of evidence",
 }
 LEAST_SPREAD = 4
-"""How many times the smallest span the largest must have: one needle of some 20 tokens says nothing about its span."""
+"""The largest span must be at least this multiple of the smallest: single needles of some 20 tokens do not differ."""
 RIGHT = 0.5
 """Scores above it count as right answers."""
 NOTE = (
@@ -42,7 +42,7 @@ NOTE = (
 
 @dataclass(frozen=True, slots=True)
 class NeedsAxis:
-    """One quantity: the mean score in each octave of it, and how far it tells wrong answers from right ones."""
+    """One quantity: the mean score in each octave of it, and how well it separates wrong answers from right ones."""
 
     name: str
     means: Mapping[int, Estimate]
@@ -55,17 +55,19 @@ class NeedsAxis:
         return [format_length(low) if exact or low < 2 else f"{format_length(low)}+" for low in self.means]
 
 
-def needs_axes(found: NeedsCounter) -> list[NeedsAxis]:
-    """The quantities that differ between questions; empty where the evidence says nothing that the length does not."""
-    if not len(found) or max(found.span) < LEAST_SPREAD * max(min(found.span), 1):
+def needs_axes(counter: NeedsCounter) -> list[NeedsAxis]:
+    """The quantities that differ between questions; empty where the evidence shows no more than the length."""
+    if not len(counter) or max(counter.span) < LEAST_SPREAD * max(min(counter.span), 1):
         return []
-    right = [score > RIGHT for score in found.score]
+    right = [score > RIGHT for score in counter.score]
     axes = []
     for name in AXES:
-        values: list[int] = getattr(found, name)
+        values: list[int] = getattr(counter, name)
         if len(set(values)) > 1:
             groups = values if name == "length" else [_octave(value) for value in values]
-            axes.append(NeedsAxis(name, _means(found, groups), concordance(values, right, found.task, found.cluster)))
+            axes.append(
+                NeedsAxis(name, _means(counter, groups), concordance(values, right, counter.task, counter.cluster))
+            )
     return axes
 
 
@@ -73,9 +75,9 @@ def _octave(value: int) -> int:
     return 1 << (value.bit_length() - 1) if value > 0 else 0
 
 
-def _means(found: NeedsCounter, groups: Sequence[int]) -> dict[int, Estimate]:
+def _means(counter: NeedsCounter, groups: Sequence[int]) -> dict[int, Estimate]:
     members: dict[int, tuple[list[float], list[str]]] = {}
-    for group, score, cluster in zip(groups, found.score, found.cluster, strict=True):
+    for group, score, cluster in zip(groups, counter.score, counter.cluster, strict=True):
         scores, clusters = members.setdefault(group, ([], []))
         scores.append(score)
         clusters.append(cluster)
@@ -121,16 +123,16 @@ def _figure(axes: Sequence[NeedsAxis], narrow: bool) -> Figure:
 
 
 def span_gap(axes: Sequence[NeedsAxis]) -> Interval | None:
-    """By how much more wrong answers follow the span of the evidence than the total length; None where either does not
-    vary."""
+    """The concordance of wrong answers with the span of the evidence, less that with the total length; None where
+    either does not vary."""
     known = {axis.name: axis.concordance for axis in axes if axis.concordance is not None}
     length, span = known.get("length"), known.get("span")
     return None if length is None or span is None else span.minus(length)
 
 
 def format_strongest(axes: Sequence[NeedsAxis]) -> str:
-    """Whether the wrong answers follow a quantity of the evidence more than the length, or the length more, as far as
-    that is known; empty without both."""
+    """Whether wrong answers follow a quantity of the evidence more than the length, or less, as far as that is known;
+    empty without both."""
     known = {axis.name: axis.concordance for axis in axes if axis.concordance is not None}
     length, span, gap = known.get("length"), known.get("span"), span_gap(axes)
     if length is None or span is None or gap is None:
@@ -146,10 +148,10 @@ def format_strongest(axes: Sequence[NeedsAxis]) -> str:
     return f"Whether wrong answers follow the total length or the span of the evidence is not decided {numbers}."
 
 
-def _format_concordance(found: Concordance | None) -> str:
-    if found is None:
+def _format_concordance(concordance: Concordance | None) -> str:
+    if concordance is None:
         return "all right or all wrong"
-    return f"{format_percent(found.value)}%  {format_percent_range(found.interval)}"
+    return f"{format_percent(concordance.value)}%  {format_percent_range(concordance.interval)}"
 
 
 def _format_estimate(estimate: Estimate) -> str:
@@ -159,16 +161,20 @@ def _format_estimate(estimate: Estimate) -> str:
 def _side_by_side(axes: Sequence[Sequence[NeedsAxis]], names: Sequence[str]) -> TextTable:
     rows = []
     for name, mine in zip(names, axes, strict=True):
-        found = {axis.name: axis.concordance for axis in mine}
-        rows.append((sanitise(name, 60), *(_format_concordance(found[a]) if a in found else "" for a in AXES)))
+        by_axis = {axis.name: axis.concordance for axis in mine}
+        rows.append((sanitise(name, 60), *(_format_concordance(by_axis[a]) if a in by_axis else "" for a in AXES)))
     return TextTable("", ("run", *AXES.values()), rows)
 
 
 def _values(axis: NeedsAxis) -> dict[str, Any]:
-    found = axis.concordance
-    told = found and {"value": found.value, "low": found.interval.low, "high": found.interval.high}
+    concordance = axis.concordance
+    concordance_as_json = concordance and {
+        "value": concordance.value,
+        "low": concordance.interval.low,
+        "high": concordance.interval.high,
+    }
     return {
         "quantity": axis.name,
-        "concordance": told,
+        "concordance": concordance_as_json,
         "scores": [{"from": low, **(estimate_values(estimate) or {})} for low, estimate in axis.means.items()],
     }
