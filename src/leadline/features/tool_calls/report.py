@@ -1,4 +1,4 @@
-"""Tool calls in a report: how many calls pass each step, by length, and what the broken ones show."""
+"""Tool calls in a report: the share that passes each step, by length, and the faults of the others."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ MOST_SHOWN = 8
 
 @dataclass(frozen=True, slots=True)
 class CallSteps:
-    """Of one task, by step and length: the share of answers that pass it and all before it."""
+    """For one task, by step and length: the share of answers that pass this step and all before it."""
 
     task: str
     passed: Mapping[str, Mapping[int, Estimate]]
     broken: Mapping[tuple[str, str], Mapping[int, int]]
-    """By step and what it shows, how often it broke first at each length."""
+    """By step and fault, the number of answers at each length in which it broke first."""
 
     @property
     def lengths(self) -> list[int]:
@@ -81,29 +81,31 @@ def _step_of(why: str) -> Any:
 
 def tool_calls_section(runs: Sequence[Run], names: Sequence[str]) -> ReportSection | None:
     """An entry point of `leadline.report_sections`."""
-    found = [call_steps(list(run.records)) if _has_calls(run) else [] for run in runs]
-    if not any(found):
+    steps_of_runs = [call_steps(list(run.records)) if _has_calls(run) else [] for run in runs]
+    if not any(steps_of_runs):
         return None
     if len(runs) > 1:
         rows = [
             (sanitise(name, 60), steps.task, *(_at(steps, step, steps.lengths[-1]) for step in STEPS))
-            for name, several in zip(names, found, strict=True)
-            for steps in several
+            for name, steps_of_run in zip(names, steps_of_runs, strict=True)
+            for steps in steps_of_run
         ]
         table = TextTable("at the longest length", ("run", "task", *NAMES.values()), rows, names=2)
         return ReportSection(TITLE, (SectionText(NOTE), table))
-    return ReportSection(TITLE, tuple(_parts(found[0])), [_values(steps) for steps in found[0]], link="Tool calls")
+    return ReportSection(
+        TITLE, tuple(_parts(steps_of_runs[0])), [_values(steps) for steps in steps_of_runs[0]], link="Tool calls"
+    )
 
 
 def _has_calls(run: Run) -> bool:
     return any(metric.startswith("tool_calls") for metric in run.metrics.values())
 
 
-def _parts(found: Sequence[CallSteps]) -> Iterator[SectionPart]:
-    for steps in found:
+def _parts(steps_of_tasks: Sequence[CallSteps]) -> Iterator[SectionPart]:
+    for steps in steps_of_tasks:
         yield SectionText(f"{sanitise(steps.task, 60)}: {format_first_break(steps)}.")
     yield SectionText(NOTE)
-    for steps in found:
+    for steps in steps_of_tasks:
         rows = [(NAMES[step], *(_at(steps, step, length) for length in steps.lengths)) for step in STEPS]
         yield TextTable(sanitise(steps.task, 60), ("step", *map(format_length, steps.lengths)), rows)
         most = sorted(steps.broken.items(), key=lambda item: -sum(item[1].values()))[:MOST_SHOWN]
@@ -113,11 +115,11 @@ def _parts(found: Sequence[CallSteps]) -> Iterator[SectionPart]:
                 for (step, shown), counts in most
             ]
             yield TextTable("", ("first broken step", *map(format_length, steps.lengths)), rows)
-    yield SectionFigure("tool-calls", lambda narrow: _figure(found, narrow))
+    yield SectionFigure("tool-calls", lambda narrow: _figure(steps_of_tasks, narrow))
 
 
 def format_first_break(steps: CallSteps) -> str:
-    """Which step breaks most often at the longest length."""
+    """The step that breaks most often at the longest length."""
     longest = steps.lengths[-1]
     lost = Counter({key[0]: 0 for key in steps.broken})
     for (step, _), counts in steps.broken.items():
@@ -135,7 +137,7 @@ def _at(steps: CallSteps, step: str, length: int) -> str:
     return f"{format_percent(estimate.mean)}%  {format_percent_range(estimate.interval)}"
 
 
-def _figure(found: Sequence[CallSteps], narrow: bool) -> Figure:
+def _figure(steps_of_tasks: Sequence[CallSteps], narrow: bool) -> Figure:
     from leadline.report.charts.panels import CurvePanel, panel_figure  # altair
 
     panels = [
@@ -145,7 +147,7 @@ def _figure(found: Sequence[CallSteps], narrow: bool) -> Figure:
             [format_length(n) for n in steps.lengths],
             {NAMES[s]: {format_length(n): e for n, e in by_length.items()} for s, by_length in steps.passed.items()},
         )
-        for steps in found
+        for steps in steps_of_tasks
     ]
     return panel_figure(panels, f"{NOTE} Bands: 95% intervals.", TITLE, narrow=narrow)
 

@@ -47,10 +47,10 @@ def read_call(answer: str) -> ReadCall | None:
     for start in (match.start() for match in re.finditer(r"\{", answer)):
         value = _value_at(answer, start)
         if isinstance(value, dict) and isinstance(value.get("name"), str):
-            given = value.get("arguments", value.get("parameters"))
-            if isinstance(given, str):
-                given = _value_at(given, 0)
-            return ReadCall(value["name"], given, broken=not isinstance(given, dict))
+            call_arguments = value.get("arguments", value.get("parameters"))
+            if isinstance(call_arguments, str):
+                call_arguments = _value_at(call_arguments, 0)
+            return ReadCall(value["name"], call_arguments, broken=not isinstance(call_arguments, dict))
     return ReadCall(broken=True) if _CALL_SIGNS.search(answer) else None
 
 
@@ -83,9 +83,9 @@ def first_broken(question: Question, answer: str) -> tuple[CallStep | None, str]
     return ("values", f"also has {extra[0]}") if extra else (None, "")
 
 
-def _same(given: Any, wanted: Any) -> bool:
+def _same(value: Any, wanted: Any) -> bool:
     """Equal in value and type; a number may not be a text."""
-    return type(given) is type(wanted) and given == wanted
+    return type(value) is type(wanted) and value == wanted
 
 
 def _tool_mistake(question: Question, name: str) -> str:
@@ -95,8 +95,8 @@ def _tool_mistake(question: Question, name: str) -> str:
     return "another tool"
 
 
-def _value_mistake(question: Question, expected: dict[str, Any], given: dict[str, Any], name: str) -> str:
-    value = given[name]
+def _value_mistake(question: Question, expected: dict[str, Any], arguments: dict[str, Any], name: str) -> str:
+    value = arguments[name]
     if str(value) in question.mistakes.get(STALE_VALUE, ()):
         return STALE_VALUE
     if any(_same(value, other) for key, other in expected.items() if key != name):
@@ -107,8 +107,8 @@ def _value_mistake(question: Question, expected: dict[str, Any], given: dict[str
 def _exact(question: Question, answer: str) -> Score:
     step, shown = first_broken(question, answer)
     call = read_call(answer)
-    told = json.dumps({"name": call.name, "arguments": call.arguments}) if call and not call.broken else ""
-    return Score(float(step is None), told, f"{step}: {shown}" if step else "")
+    call_as_json = json.dumps({"name": call.name, "arguments": call.arguments}) if call and not call.broken else ""
+    return Score(float(step is None), call_as_json, f"{step}: {shown}" if step else "")
 
 
 def _right_tool(question: Question, answer: str) -> Score:

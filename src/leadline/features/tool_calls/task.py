@@ -54,7 +54,7 @@ PARTS = {
 
 @dataclass(frozen=True, slots=True)
 class SessionStep:
-    """One step: what the session says about it, in order, and the call that follows from it."""
+    """One step: its facts in the session, in order, and the call that follows from them."""
 
     name: str
     tool: str
@@ -96,15 +96,15 @@ class ToolCalls(WordedTask):
         draw = rng(seed, "tool calls", *cell.coordinates)
         known = tool_set(self.tools, self.near_misses, seed, self.split)
         taken: set[str] = set()
-        asked, *others = (self._step(known, draw, taken) for _ in range(self.steps))
-        facts, needed = self._facts(cell, asked, fact_depths(cell, self.spread, 5, draw), "asked", draw)
+        asked_step, *others = (self._step(known, draw, taken) for _ in range(self.steps))
+        facts, needed = self._facts(cell, asked_step, fact_depths(cell, self.spread, 5, draw), "asked", draw)
         for number, step in enumerate(others):
             middle = draw.random()
             more, _ = self._facts(cell, step, [middle * draw.random() + (1 - middle) * draw.random() for _ in range(5)],
                                   f"other{number}", draw)  # fmt: skip
             facts += more
         filler = stretch_of(self._source(), self.cluster(cells), seed, tokens=cell.length)
-        draft = self.new_draft(cells, filler, facts, (self._ask(cell, asked, others, known, needed),))
+        draft = self.new_draft(cells, filler, facts, (self._ask(cell, asked_step, others, known, needed),))
         return replace(draft, tools=known.declarations(), declare=self.declare)
 
     def _step(self, known: ToolSet, draw: random.Random, taken: set[str]) -> SessionStep:
@@ -121,8 +121,8 @@ class ToolCalls(WordedTask):
     def _facts(
         self, cell: Cell, step: SessionStep, depths: Sequence[float], name: str, draw: random.Random
     ) -> tuple[list[Fact], tuple[str, ...]]:
-        """What the session says about a step, and the ids of what holds in the end. An old value stands before the new
-        one; at one depth the order of the facts decides."""
+        """The facts about a step in the session, and the ids of those that hold in the end. An old value comes before
+        the new one; at one depth the order of the facts decides."""
         facts, needed = [], []
         places = list(depths)
         draw.shuffle(places)
