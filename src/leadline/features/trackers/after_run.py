@@ -20,7 +20,8 @@ class Trackers(AfterRun):
         return bool(spec.log.to)
 
     def check(self, spec: Spec, listen: Listener, *, has_prices: bool = False) -> None:
-        """Raises for unknown trackers, options and steps; what the user may still fix before the end is a note."""
+        """Raises for unknown trackers, options and steps. Problems that the user may still fix before the end become
+        notes."""
         from leadline.features.trackers.entry import step_of  # imports altair
 
         for location in spec.log.to:

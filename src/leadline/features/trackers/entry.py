@@ -145,8 +145,8 @@ _STEP = re.compile(
     r"|(?<=[-_.=])(?!20\d{6}(?!\d))(\d{5,})(?=[-_./]|$)",
     re.IGNORECASE,
 )
-"""A number after a word for steps (`checkpoint-12000`, `step400`), a folder that is a number (`out/3000`), or a number
-of five digits and more that is no date (`run-12000`). A number that belongs to a name (`smollm2`, `phi-4`) is none."""
+"""A step is a number after a word for steps (`checkpoint-12000`, `step400`), a folder that is a number (`out/3000`), or
+a number of five digits and more that is no date (`run-12000`). A number in a name (`smollm2`, `phi-4`) is none."""
 _TRAILING_SEPARATORS = re.compile(r"[-_./ =:]+$")
 
 

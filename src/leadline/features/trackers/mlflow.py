@@ -29,7 +29,8 @@ HTTP_DEFAULTS = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "30", "MLFLOW_HTTP_REQUEST_MAX_R
 
 
 class MLflow(Tracker):
-    """A tracking server, a database or a folder. The place is MLflow's tracking URI, by default MLFLOW_TRACKING_URI."""
+    """A tracking server, a database or a folder. The address is MLflow's tracking URI, by default
+    MLFLOW_TRACKING_URI."""
 
     summary: ClassVar[str] = "MLflow: mlflow:http://127.0.0.1:5000?experiment=NAME, or mlflow:./mlruns for a folder"
 
