@@ -153,13 +153,13 @@ class DocumentPass:
     def _attend_chunked(self, call: LayerCall, size: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Each chunk of the document by itself; only the first of this pass can have begun before it."""
         stop, begin = self.start + query.shape[2], self.start // size * size
-        found = []
-        for place in range(begin, stop, size):
-            own = slice(max(place, self.start) - self.start, min(place + size, stop) - self.start)
-            first = min(place, self.start) if place == begin else self.start
+        parts = []
+        for chunk in range(begin, stop, size):
+            own = slice(max(chunk, self.start) - self.start, min(chunk + size, stop) - self.start)
+            first = min(chunk, self.start) if chunk == begin else self.start
             pieces = (t[:, :, own] for t in (query, key, value))
-            found.append(merge_all(self._parts(call, first, *pieces), call.sinks))
-        return torch.cat(found, 1)
+            parts.append(merge_all(self._parts(call, first, *pieces), call.sinks))
+        return torch.cat(parts, 1)
 
 
 # --- rows after cuts of a document --------------------------------------------------------------

@@ -235,8 +235,8 @@ def _rows_nll(
                     owners.append((row.index, token - wanted.start))
         if positions:
             chosen = hidden.flatten(0, 1)[torch.tensor(positions, device=hidden.device)]
-            found = token_nats(reader, chosen, np.array(targets, np.int32))
-            for (index, token), value in zip(owners, found, strict=True):
+            nats_of_chosen = token_nats(reader, chosen, np.array(targets, np.int32))
+            for (index, token), value in zip(owners, nats_of_chosen, strict=True):
                 nats[index][token] = value
 
 
@@ -245,12 +245,12 @@ def token_nats(reader: Reader, hidden: Tensor, targets: Ids) -> Floats:
     vocabulary = reader.model.get_output_embeddings().weight.shape[0]
     block = max(1, LOGITS_BYTES // (12 * vocabulary))
     goal = torch.from_numpy(targets.astype(np.int64)).to(hidden.device)
-    found = []
+    blocks = []
     for start in range(0, len(hidden), block):
         logits = reader.logits(hidden[start : start + block]).float()
         chosen = logits.gather(-1, goal[start : start + block, None].to(logits.device)).squeeze(-1)
-        found.append(torch.logsumexp(logits, -1) - chosen)
-    return torch.cat(found).double().cpu().numpy()
+        blocks.append(torch.logsumexp(logits, -1) - chosen)
+    return torch.cat(blocks).double().cpu().numpy()
 
 
 def plain_nll(
@@ -261,12 +261,12 @@ def plain_nll(
     for c in continuations:
         text = np.concatenate([document[: c.cut], c.ids])
         rows.append(_text_nll(reader, text, np.arange(c.cut + c.start, len(text))))
-    found: list[Floats] = []
+    own_spans: list[Floats] = []
     if spans:
         stop = max(stop for _, stop in spans)
         every = _text_nll(reader, document[:stop], np.arange(1, stop))
-        found = [every[start - 1 : stop - 1] for start, stop in spans]
-    return TokenNLL(tuple(rows), tuple(found))
+        own_spans = [every[start - 1 : stop - 1] for start, stop in spans]
+    return TokenNLL(tuple(rows), tuple(own_spans))
 
 
 def _text_nll(reader: Reader, text: Ids, tokens: npt.NDArray[np.int64]) -> Floats:
@@ -290,7 +290,7 @@ def likeliest_tokens(
     reader: Reader, text: Ids, cuts: Sequence[int], count: int, *, plain: bool
 ) -> list[LikeliestTokens]:
     """After each of the growing `cuts` of one reading; only `count` numbers of each are kept."""
-    found: dict[int, LikeliestTokens] = {}
+    by_cut: dict[int, LikeliestTokens] = {}
     read = max(cuts)
     wanted = np.zeros(read, bool)
     wanted[np.array(cuts) - 1] = True
@@ -308,5 +308,5 @@ def likeliest_tokens(
             top = logprobs.topk(min(count, logprobs.shape[-1]), dim=-1)
             for row, position in enumerate((start + some).tolist()):
                 follows = float(logprobs[row, int(text[position + 1])]) if position + 1 < len(text) else None
-                found[position + 1] = LikeliestTokens(top.indices[row].tolist(), top.values[row].tolist(), follows)
-    return [found[cut] for cut in cuts]
+                by_cut[position + 1] = LikeliestTokens(top.indices[row].tolist(), top.values[row].tolist(), follows)
+    return [by_cut[cut] for cut in cuts]

@@ -115,19 +115,19 @@ class Engine:
 
     def answer(self, ids: Ids, requests: Sequence[EngineRequest]) -> list[EngineAnswer]:
         """One answer per request, in order."""
-        found: dict[int, EngineAnswer] = {}
+        answer_of: dict[int, EngineAnswer] = {}
         refusals = [self.support.refusal(request.tokens) for request in requests]
         shared = [i for i, reason in enumerate(refusals) if not reason]
         with self._on_device():
             if shared:
                 answers = self._within_memory(lambda some: self._answer_shared(ids, requests, some), shared, requests)
-                found |= {i: EngineAnswer(answer, notes=self.reading_notes) for i, answer in answers.items()}
+                answer_of |= {i: EngineAnswer(answer, notes=self.reading_notes) for i, answer in answers.items()}
             for some in self._of_one_length(requests, [i for i, reason in enumerate(refusals) if reason]):
-                found |= self._answer_at_length(ids, requests, some)
+                answer_of |= self._answer_at_length(ids, requests, some)
             for i, reason in enumerate(refusals):
-                if reason and i not in found:
-                    found[i] = self._answer_plain(ids, requests, i, reason)
-        return [found[i] for i in range(len(requests))]
+                if reason and i not in answer_of:
+                    answer_of[i] = self._answer_plain(ids, requests, i, reason)
+        return [answer_of[i] for i in range(len(requests))]
 
     def nll(self, ids: Ids, continuations: Sequence[Continuation], spans: Sequence[tuple[int, int]]) -> TokenNLL | None:
         """NLL in nats per scored token; None when it does not fit into memory."""
@@ -139,10 +139,10 @@ class Engine:
             return {0: shared_nll(self.reader, ids, continuations, spans, batch_size=self.batch_size)}
 
         with self._on_device():
-            found = self._within_memory(score, [0], [EngineRequest(longest, ids[:0], 0)])[0]
+            scored = self._within_memory(score, [0], [EngineRequest(longest, ids[:0], 0)])[0]
         if not self.reuse:
             self.reader.forget()
-        return found
+        return scored
 
     def likeliest_tokens(
         self, ids: Ids, cuts: Sequence[int], count: int, *, fresh: bool

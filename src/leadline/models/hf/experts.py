@@ -48,7 +48,7 @@ def _gate(x, bias, expert, out, width, alpha, limit, BIASED: tl.constexpr, CLAMP
 
 @jit
 def _combine(
-    x, bias, expert, weight, place, out, width, TOP: tl.constexpr, BIASED: tl.constexpr, ROUNDED: tl.constexpr,
+    x, bias, expert, weight, sorted_row, out, width, TOP: tl.constexpr, BIASED: tl.constexpr, ROUNDED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """For every token the sum of its experts' rows, each times its weight."""
@@ -58,7 +58,7 @@ def _combine(
     kind = x.dtype.element_ty
     total = tl.zeros([BLOCK], dtype=tl.float32)
     for choice in tl.static_range(TOP):
-        row = tl.load(place + token * TOP + choice).to(tl.int64)
+        row = tl.load(sorted_row + token * TOP + choice).to(tl.int64)
         value = tl.load(x + row * width + column, mask=inside, other=0.0).to(tl.float32)
         if BIASED:
             own = bias + tl.load(expert + row).to(tl.int64) * width
@@ -77,8 +77,8 @@ def experts_forward(experts: Any, hidden_states: Tensor, chosen: Tensor, weights
     """With the arguments of transformers' experts: [tokens, width], each token's experts and their weights."""
     tokens, top = chosen.shape
     expert, order = torch.sort(chosen.reshape(-1))
-    place = torch.empty_like(order)
-    place[order] = torch.arange(len(order), device=order.device)
+    sorted_row = torch.empty_like(order)
+    sorted_row[order] = torch.arange(len(order), device=order.device)
     counts = torch.histc(expert.int(), bins=experts.num_experts, min=0, max=experts.num_experts - 1)
     ends = counts.cumsum(0, dtype=torch.int32)
     projected = _grouped(experts, hidden_states[order // top], experts.gate_up_proj, ends)
@@ -95,7 +95,7 @@ def experts_forward(experts: Any, hidden_states: Tensor, chosen: Tensor, weights
     out = torch.empty_like(hidden_states)
     weights = weights.reshape(-1)
     _combine[(tokens, triton.cdiv(out.shape[1], BLOCK))](
-        rows, experts.down_proj_bias if biased else rows, expert, weights, place, out, out.shape[1],
+        rows, experts.down_proj_bias if biased else rows, expert, weights, sorted_row, out, out.shape[1],
         TOP=top, BIASED=biased, ROUNDED=weights.dtype == rows.dtype, BLOCK=BLOCK,
     )  # fmt: skip
     return out

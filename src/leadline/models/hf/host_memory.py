@@ -157,8 +157,8 @@ class Fetcher:
         work, wrong = torch.randn(2048, 2048, device=self.device), torch.zeros((), dtype=torch.bool, device=self.device)
         for _ in range(2):
             for number, planes in enumerate(layers):
-                found = self.stream(number, held[number], spans, (1 - number, held[1 - number]))
-                for (start, stop), (got,) in zip(spans, found, strict=True):
+                fetched = self.stream(number, held[number], spans, (1 - number, held[1 - number]))
+                for (start, stop), (got,) in zip(spans, fetched, strict=True):
                     for _ in range(8):
                         work = work @ work * 1e-2
                     wrong |= (got != planes[0][:, :, start:stop]).any()
@@ -201,12 +201,12 @@ class Fetcher:
             self._ready[slot] = self._stream.record_event()
 
     def _views(self, slot: int, layer: HostLayer, tokens: int) -> Planes:
-        found, at = [], 0
+        views, at = [], 0
         for heads, width, dtype in layer.shapes:
             size = heads * tokens * width * dtype.itemsize
-            found.append(self._buffers[slot][at : at + size].view(dtype).view(1, heads, tokens, width))
+            views.append(self._buffers[slot][at : at + size].view(dtype).view(1, heads, tokens, width))
             at += _aligned(size)
-        return tuple(found)
+        return tuple(views)
 
     def cancel(self) -> None:
         """Forget what was copied ahead; the host memory may be written again."""

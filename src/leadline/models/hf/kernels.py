@@ -57,15 +57,15 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float, *, offset: float = 0.0, roun
 @jit
 def _rotate(x, cos, sin, out, heads, half, tokens, xb, xh, xs, cb, cs, HEADS: tl.constexpr, HALF: tl.constexpr):
     token = tl.program_id(0).to(tl.int64)
-    batch, place = token // tokens, token % tokens
+    batch, position = token // tokens, token % tokens
     head = tl.arange(0, HEADS)[:, None]
     column = tl.arange(0, HALF)[None, :]
     inside = (head < heads) & (column < half)
-    source = x + batch * xb + place * xs + head * xh + column
+    source = x + batch * xb + position * xs + head * xh + column
     first = tl.load(source, mask=inside, other=0.0)
     second = tl.load(source + half, mask=inside, other=0.0)
     kind = first.dtype
-    angle = batch * cb + place * cs + column
+    angle = batch * cb + position * cs + column
     across = column < half
     cos_1 = tl.load(cos + angle, mask=across, other=0.0).to(tl.float32)
     cos_2 = tl.load(cos + angle + half, mask=across, other=0.0).to(tl.float32)
@@ -95,9 +95,9 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 @jit
-def _join(top, weight, total, answer, lse, place, where, inside, within):
+def _join(top, weight, total, answer, lse, row, where, inside, within):
     """Add a part to a running weighted sum, whose weights are relative to the largest log-sum-exp so far."""
-    next_lse = tl.load(lse + place, mask=inside, other=0.0)
+    next_lse = tl.load(lse + row, mask=inside, other=0.0)
     higher = tl.maximum(top, next_lse)
     old, new = tl.exp(top - higher), tl.exp(next_lse - higher)
     value = tl.load(answer + where, mask=within, other=0.0).to(tl.float32)
@@ -115,21 +115,21 @@ def _merge(
     column = tl.arange(0, WIDTH)
     inside = token < tokens
     within = inside[:, None] & (column < width)[None, :]
-    place = (batch * heads + head) * tokens + token
+    row = (batch * heads + head) * tokens + token
     where = (batch * by_batch + head * by_head + token * by_token)[:, None] + column[None, :]
-    top = tl.load(l0 + place, mask=inside, other=0.0)
+    top = tl.load(l0 + row, mask=inside, other=0.0)
     weight = tl.exp(top - top)
     total = tl.load(a0 + where, mask=within, other=0.0).to(tl.float32)
     if count > 1:
-        top, weight, total = _join(top, weight, total, a1, l1, place, where, inside, within)
+        top, weight, total = _join(top, weight, total, a1, l1, row, where, inside, within)
     if count > 2:
-        top, weight, total = _join(top, weight, total, a2, l2, place, where, inside, within)
+        top, weight, total = _join(top, weight, total, a2, l2, row, where, inside, within)
     if count > 3:
-        top, weight, total = _join(top, weight, total, a3, l3, place, where, inside, within)
+        top, weight, total = _join(top, weight, total, a3, l3, row, where, inside, within)
     if count > 4:
-        top, weight, total = _join(top, weight, total, a4, l4, place, where, inside, within)
+        top, weight, total = _join(top, weight, total, a4, l4, row, where, inside, within)
     if count > 5:
-        top, weight, total = _join(top, weight, total, a5, l5, place, where, inside, within)
+        top, weight, total = _join(top, weight, total, a5, l5, row, where, inside, within)
     target = (((batch * tokens + token) * heads + head) * width)[:, None] + column[None, :]
     tl.store(out + target, (total / weight[:, None]).to(out.dtype.element_ty), mask=within)
 

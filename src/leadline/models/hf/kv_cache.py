@@ -84,16 +84,16 @@ class WindowLayer:
         self._recent = [start, stop]
 
     def read(self, start: int, stop: int) -> Planes:
-        found: list[Planes] = []
+        pieces: list[Planes] = []
         while start < stop:
             holds = [(end, first) for end, (first, _) in self.parts.items() if first <= start < end]
             if not holds:
                 raise LookupError(f"token {start} of a layer with a window is not kept any more")
             end, first = max(holds, key=lambda part: min(part[0], stop))
             upto = min(end, stop)
-            found.append(tuple(plane[:, :, start - first : upto - first] for plane in self.parts[end][1]))
+            pieces.append(tuple(plane[:, :, start - first : upto - first] for plane in self.parts[end][1]))
             start = upto
-        return found[0] if len(found) == 1 else tuple(torch.cat(parts, 2) for parts in zip(*found, strict=True))
+        return pieces[0] if len(pieces) == 1 else tuple(torch.cat(parts, 2) for parts in zip(*pieces, strict=True))
 
     def resumes_from(self, tokens: int) -> int:
         """The last token up to which something was read and from which reading can go on."""
@@ -143,14 +143,14 @@ class KVCache:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a record should say about where and how keys and values were kept."""
-        found = []
+        notes = []
         if self.fp8:
-            found.append("keys and values rounded to float8_e4m3")
+            notes.append("keys and values rounded to float8_e4m3")
         if self.spilled_layers:
-            found.append(f"keys and values of {len(self.spilled_layers)} of {len(self._layers)} layers in host memory")
+            notes.append(f"keys and values of {len(self.spilled_layers)} of {len(self._layers)} layers in host memory")
             problems = [self.host.problem, *(fetcher.problem for fetcher in self._fetchers.values())]
-            found.extend(sorted({problem for problem in problems if problem}))
-        return tuple(found)
+            notes.extend(sorted({problem for problem in problems if problem}))
+        return tuple(notes)
 
     def prepare(self, tokens: int, common: int, cuts: Sequence[int] | None = None) -> int:
         """Make room for a document of this length that begins with the first `common` tokens read before. Returns how
@@ -229,10 +229,10 @@ class KVCache:
         held = self._layers[layer]
         if isinstance(held, HostLayer):
             following = self._following(layer, held)
-            found = self._fetchers[held.device].stream(layer, held, spans, following)
+            blocks = self._fetchers[held.device].stream(layer, held, spans, following)
         else:
-            found = (held.read(start, stop) for start, stop in spans)
-        for planes in found:
+            blocks = (held.read(start, stop) for start, stop in spans)
+        for planes in blocks:
             half = len(planes) // 2
             key, value = planes[:half], planes[half:]
             yield (decode_fp8(key), decode_fp8(value)) if self.fp8 else (key[0], value[0])
@@ -241,6 +241,6 @@ class KVCache:
         """The spilled layer on this device that a pass comes to next."""
         others = [n for n in self.spilled_layers if self._layers[n].device == held.device]  # type: ignore[union-attr]
         number = others[(others.index(layer) + 1) % len(others)]
-        found = self._layers[number]
-        assert isinstance(found, HostLayer)
-        return number, found
+        next_layer = self._layers[number]
+        assert isinstance(next_layer, HostLayer)
+        return number, next_layer

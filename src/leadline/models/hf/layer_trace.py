@@ -51,9 +51,9 @@ class LayerTrace:
         """Keep the inputs of every part in a pass over one whole text."""
 
         def keep(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            place = _hidden_place(args, kwargs)
-            if place is not None:
-                self._inputs[name] = _argument(args, kwargs, place)[0].clone()
+            where = _hidden_place(args, kwargs)
+            if where is not None:
+                self._inputs[name] = _argument(args, kwargs, where)[0].clone()
                 if len(args) + len(kwargs) > 1:
                     self.mixers.add(name)
 
@@ -88,12 +88,12 @@ class LayerTrace:
 
     def _before(self, name: str) -> Callable[..., Any]:
         def with_recorded_input(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            place, recorded = _hidden_place(args, kwargs), self._inputs[name]
-            if place is not None:
+            where, recorded = _hidden_place(args, kwargs), self._inputs[name]
+            if where is not None:
                 if name == next(iter(self._inputs)) and not self._widened:  # what the layers begin with
-                    self._seen.setdefault(_FIRST, []).append(_argument(args, kwargs, place))
+                    self._seen.setdefault(_FIRST, []).append(_argument(args, kwargs, where))
                 positions = self._reader.positions.to(recorded.device)
-                args, kwargs = _replaced(args, kwargs, place, recorded[positions])
+                args, kwargs = _replaced(args, kwargs, where, recorded[positions])
             if self._widened:
                 self._widen(module)
                 args, kwargs = _in_float32(args), _in_float32(kwargs)
@@ -129,8 +129,10 @@ class LayerTrace:
 
 def largest_errors(got: Outputs, want: Outputs) -> tuple[float, float]:
     """The relative errors of the part that is farthest off: its median token's and its worst. NaN if one is NaN."""
-    found = [relative_errors(got[name], wanted).flatten() for name, wanted in want.items()]
-    medians, worst = (torch.stack([measure(errors) for errors in found]) for measure in (torch.median, torch.max))
+    errors_of_parts = [relative_errors(got[name], wanted).flatten() for name, wanted in want.items()]
+    medians, worst = (
+        torch.stack([measure(errors) for errors in errors_of_parts]) for measure in (torch.median, torch.max)
+    )
     return float(medians.max()), float(worst.max())
 
 
@@ -149,24 +151,24 @@ def _children_of_layers(body: torch.nn.Module) -> Iterator[tuple[str, torch.nn.M
 
 def _hidden_place(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | str | None:
     """Where among the arguments hidden states [rows, columns, width] are: the first of that form."""
-    places: Iterator[tuple[int | str, Any]] = chain(enumerate(args), kwargs.items())
-    for place, value in places:
+    arguments: Iterator[tuple[int | str, Any]] = chain(enumerate(args), kwargs.items())
+    for where, value in arguments:
         if isinstance(value, Tensor) and value.dim() == 3 and value.is_floating_point():
-            return place
+            return where
     return None
 
 
-def _argument(args: tuple[Any, ...], kwargs: dict[str, Any], place: int | str) -> Tensor:
-    value: Tensor = kwargs[place] if isinstance(place, str) else args[place]
+def _argument(args: tuple[Any, ...], kwargs: dict[str, Any], where: int | str) -> Tensor:
+    value: Tensor = kwargs[where] if isinstance(where, str) else args[where]
     return value
 
 
 def _replaced(
-    args: tuple[Any, ...], kwargs: dict[str, Any], place: int | str, value: Tensor
+    args: tuple[Any, ...], kwargs: dict[str, Any], where: int | str, value: Tensor
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if isinstance(place, str):
-        return args, {**kwargs, place: value}
-    return (*args[:place], value, *args[place + 1 :]), kwargs
+    if isinstance(where, str):
+        return args, {**kwargs, where: value}
+    return (*args[:where], value, *args[where + 1 :]), kwargs
 
 
 def _map(change: Callable[[Tensor], Tensor], value: Any) -> Any:

@@ -164,7 +164,7 @@ def unnamed_window(folder: Path, window: int | None) -> str:
 def window_of(config: Any) -> int | None:
     """The context window, position scaling included."""
     text = config.get_text_config()
-    window = next((int(found) for name in _WINDOW_NAMES if (found := getattr(text, name, None))), None)
+    window = next((int(size) for name in _WINDOW_NAMES if (size := getattr(text, name, None))), None)
     rope = getattr(text, "rope_parameters", None) or {}
     if window and rope.get("rope_type") in ("linear", "dynamic", "yarn") and rope.get("factor"):
         return max(window, int((rope.get("original_max_position_embeddings") or window) * rope["factor"]))
@@ -251,9 +251,9 @@ def _tokenizer_folder(folder: Path, gguf: Path | None, trust_remote_code: bool) 
     source = {"gguf_file": gguf.name} if gguf else {}
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code, **source)
-        with smollm2.written_whole(kept, ("tokenizer.json",)) as made:
-            tokenizer.save_pretrained(made)
-            if not (made / "tokenizer.json").is_file():
+        with smollm2.written_whole(kept, ("tokenizer.json",)) as folder_in_work:
+            tokenizer.save_pretrained(folder_in_work)
+            if not (folder_in_work / "tokenizer.json").is_file():
                 raise ValueError("transformers has no fast tokenizer for it")
     except Exception as error:  # conversion fails with many kinds of exception
         fix = "put a tokenizer.json beside the weights, or give tokenizer=FOLDER"

@@ -74,13 +74,13 @@ class HFModel(FolderTexts):
         seconds = (time.monotonic() - begin) / max(1, len(probes))
         return [
             Answer(
-                sent=self._sent(document, probe, request, found),
-                outcome=self._completion(document.frame, request, found.answer)
-                if found.answer
+                sent=self._sent(document, probe, request, answered),
+                outcome=self._completion(document.frame, request, answered.answer)
+                if answered.answer
                 else self._too_long(request.tokens),
                 seconds=seconds,
             )
-            for probe, request, found in zip(probes, requests, answers, strict=True)
+            for probe, request, answered in zip(probes, requests, answers, strict=True)
         ]
 
     def nll(
@@ -116,11 +116,11 @@ class HFModel(FolderTexts):
         for allowance in (1, 1, tokens):
             begin = time.monotonic()
             request = EngineRequest(len(ids), ids[:0], allowance)
-            [found] = self._guarded(partial(self.engine.answer, ids, [request]))
-            if found.answer is None:
+            [answered] = self._guarded(partial(self.engine.answer, ids, [request]))
+            if answered.answer is None:
                 return self._too_long(len(ids) + allowance)
             seconds.append(time.monotonic() - begin)
-            written.append(len(found.answer.ids))
+            written.append(len(answered.answer.ids))
         rate = (written[2] - written[1]) / max(1e-6, seconds[2] - seconds[1])
         return AnswerTime(seconds[0], rate if written[2] > written[1] and rate > 0 else None)
 
@@ -207,11 +207,11 @@ class HFModel(FolderTexts):
                 fix="run the same command again: it continues with what is missing",
             ) from error
 
-    def _sent(self, document: Document, probe: Probe, request: EngineRequest, found: EngineAnswer) -> Sent:
+    def _sent(self, document: Document, probe: Probe, request: EngineRequest, answered: EngineAnswer) -> Sent:
         prompt = np.concatenate([document.ids[: request.cut], request.closing]).astype("<i4")
-        notes = (*self._notes(request.tokens), *found.notes)
-        if found.plain_reason:
-            notes += (f"plain path: {found.plain_reason}",)
+        notes = (*self._notes(request.tokens), *answered.notes)
+        if answered.plain_reason:
+            notes += (f"plain path: {answered.plain_reason}",)
         return Sent(
             form="ids",
             prefix=document.prefix_place(probe),

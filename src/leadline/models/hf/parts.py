@@ -91,16 +91,16 @@ def power_of_two_spans(length: int) -> list[tuple[int, int, bool]]:
 
     Few different sizes, so that a kernel that needs a plan for every shape makes few.
     """
-    found, start, size = [], 0, LARGEST_SPAN
+    spans, start, size = [], 0, LARGEST_SPAN
     while size >= _SMALLEST_SPAN:
         if length - start >= size:
-            found.append((start, start + size, True))
+            spans.append((start, start + size, True))
             start += size
         else:
             size //= 2
     if start < length:
-        found.append((start, length, False))
-    return found
+        spans.append((start, length, False))
+    return spans
 
 
 def attend_band(
@@ -199,8 +199,8 @@ def _attend_masked(query: Tensor, key: Tensor, value: Tensor, how: Scoring, seen
             return kernel(query, key, value, how.scale, False, mask_bias(seen, query))
         except (RuntimeError, NotImplementedError) as error:
             _raise_unless_refused(error)
-    one = (slice(b, b + 1) for b in range(len(query)))  # one block at a time: scores are in float32
-    parts = [attend_where(query[b], key[b], value[b], how, seen) for b in one]
+    blocks = (slice(b, b + 1) for b in range(len(query)))  # one block at a time: scores are in float32
+    parts = [attend_where(query[b], key[b], value[b], how, seen) for b in blocks]
     return torch.cat([answer for answer, _ in parts]).to(query.dtype), torch.cat([lse for _, lse in parts])
 
 

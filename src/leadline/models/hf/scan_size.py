@@ -43,16 +43,16 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._known: set[int] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = {_storage(t)._cdata for t in tree_iter((args, kwargs or {})) if isinstance(t, Tensor)}
+        inputs = {_storage(t)._cdata for t in tree_iter((args, kwargs or {})) if isinstance(t, Tensor)}
         output = func(*args, **(kwargs or {}))
         for tensor in tree_iter(output):
             if isinstance(tensor, Tensor):
-                self._count(_storage(tensor), given)
+                self._count(_storage(tensor), inputs)
         return output
 
-    def _count(self, storage: torch.UntypedStorage, given: set[int]) -> None:
+    def _count(self, storage: torch.UntypedStorage, inputs: set[int]) -> None:
         key, size = storage._cdata, storage.nbytes()
-        if key in self._known or key in given:
+        if key in self._known or key in inputs:
             return
         self._known.add(key)
         self.now += size
@@ -86,9 +86,9 @@ def fit_scans(reader: Reader, limit: int = SCAN_BYTES) -> None:
 def _tokens_within(reader: Reader, size: int, limit: int) -> int:
     """Tokens of a pass that stays within the limit: what it holds grows in proportion to whole chunks."""
     step = size or _REFERENCE_SCAN
-    one, two = (scan_bytes(reader, tokens, size or None) for tokens in (step, 2 * step))
-    per_token = max(1.0, (two - one) / step)
-    return int((limit - (one - step * per_token)) / per_token)
+    one_step, two_steps = (scan_bytes(reader, tokens, size or None) for tokens in (step, 2 * step))
+    per_token = max(1.0, (two_steps - one_step) / step)
+    return int((limit - (one_step - step * per_token)) / per_token)
 
 
 def scan_bytes(reader: Reader, tokens: int, scan: int | None) -> int:

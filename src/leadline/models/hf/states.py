@@ -45,10 +45,10 @@ def map_tensors(change: Callable[..., Tensor], *caches: Any) -> Any:
         items = (tuple(None if c is None else c[i] for c in caches) for i in range(len(model)))
         return type(model)([map_tensors(change, *item) for item in items])
     if hasattr(model, "__dict__") and not isinstance(model, (type, torch.nn.Module, PreTrainedConfig)):
-        found = copy.copy(model)
+        changed = copy.copy(model)
         for name in vars(model):
-            setattr(found, name, map_tensors(change, *(None if c is None else getattr(c, name) for c in caches)))
-        return found
+            setattr(changed, name, map_tensors(change, *(None if c is None else getattr(c, name) for c in caches)))
+        return changed
     return model
 
 
@@ -136,10 +136,10 @@ class StateKeeper:
 
 def _stacked(*states: Tensor | None) -> Tensor:
     """One row for each state; zeros where there is none, which is what every recurrence begins with."""
-    one = next(state for state in states if state is not None)
-    if one.dim() < 2:
-        return one
-    return torch.cat([torch.zeros_like(one) if state is None else state for state in states])
+    first = next(state for state in states if state is not None)
+    if first.dim() < 2:
+        return first
+    return torch.cat([torch.zeros_like(first) if state is None else state for state in states])
 
 
 def _without_keys(own: type[Cache]) -> type[Cache]:

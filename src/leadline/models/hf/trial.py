@@ -175,7 +175,7 @@ class _TrialRows:
         rows = rows_of(self.ids, self.cuts, closings, slack=0)
         reader.read(self.ids[: max(self.cuts)], reuse=False, cuts=self.cuts)
         take()
-        found: dict[str, dict[int, Tensor]] = {}
+        by_part: dict[str, dict[int, Tensor]] = {}
         for group in reader.groups(rows):
             batch = reader.open_rows(group, room=1)
             own = [hidden for _, hidden in batch.read_own()]
@@ -183,8 +183,8 @@ class _TrialRows:
             whole = torch.cat([*own, batch.advance(step)], 1)
             for name, states in {_HIDDEN: whole, **take()}.items():
                 for row, of_row in zip(group, states, strict=True):  # right-aligned
-                    found.setdefault(name, {})[row.index] = of_row[-len(row.own) - 1 :]
-        joined = {name: torch.cat([of[i] for i in range(len(self.cuts))]) for name, of in found.items()}
+                    by_part.setdefault(name, {})[row.index] = of_row[-len(row.own) - 1 :]
+        joined = {name: torch.cat([of[i] for i in range(len(self.cuts))]) for name, of in by_part.items()}
         return joined.pop(_HIDDEN), joined
 
 

@@ -56,8 +56,8 @@ _FOUND: ContextVar[dict[int, int]] = ContextVar("leadline_windows")
 def find_windows(model: Any, use_attention: Callable[[str], None]) -> Windows:
     """The layers with local attention. Raises UnsupportedAttention for masks that are neither causal, sliding nor
     chunked."""
-    found: dict[int, int] = {}
-    token = _FOUND.set(found)
+    codes: dict[int, int] = {}
+    token = _FOUND.set(codes)
     device = model.get_input_embeddings().weight.device
     inputs = {"input_ids": torch.ones(1, 2, dtype=torch.long, device=device)}
     if "position_ids" in inspect.signature(model.base_model.forward).parameters:
@@ -68,7 +68,7 @@ def find_windows(model: Any, use_attention: Callable[[str], None]) -> Windows:
             model.base_model(**inputs, use_cache=False)
     finally:
         _FOUND.reset(token)
-    return {layer: LocalAttention(abs(code), chunked=code < 0) for layer, code in found.items() if code != _FULL}
+    return {layer: LocalAttention(abs(code), chunked=code < 0) for layer, code in codes.items() if code != _FULL}
 
 
 @contextmanager
@@ -100,8 +100,8 @@ def _describe(
     """A code for the mask in the shape of a mask: the size of a sliding window, minus that of a chunk, or 0."""
 
     def sees(query: int, key: int) -> bool:
-        place = torch.tensor(0, device=device)
-        return bool(mask_function(place, place, torch.tensor(query, device=device), torch.tensor(key, device=device)))
+        zero = torch.tensor(0, device=device)
+        return bool(mask_function(zero, zero, torch.tensor(query, device=device), torch.tensor(key, device=device)))
 
     code = _FULL
     if local_size is not None:
