@@ -44,7 +44,7 @@ def drawn_pair(
 ) -> tuple[Observations, Observations]:
     """Two runs of which one lost `drop`. Answers of one haystack correlate because a share of haystacks is decided
     whole, or because each haystack shifts what is drawn for its prompts (a Gaussian copula)."""
-    keys = [p if grid.sharing == "nothing" else p[:2] if grid.sharing == "length" else p[:1] for p in grid.places]
+    keys = [p if grid.sharing == "nothing" else p[:2] if grid.sharing == "length" else p[:1] for p in grid.points]
     keys = [key[:2] if key[0] in grid.common else key for key in keys]
     haystack = np.unique([str(key) for key in keys], return_inverse=True)[1]
     shape = (int(haystack.max()) + 1, samples)
@@ -60,7 +60,7 @@ def drawn_pair(
     change = np.where(drawn < lost, -1.0, np.where(drawn > 1 - gained, 1.0, 0.0))
     before = np.where(change != 0, change < 0, rng.random(change.shape) < 0.9).astype(np.float64)
     cell, sample = (part.ravel() for part in np.indices(change.shape))
-    tasks, lengths, depths = zip(*grid.places, strict=True)
+    tasks, lengths, depths = zip(*grid.points, strict=True)
     base = Observations(
         task=np.array(tasks)[cell],
         length=np.array(lengths)[cell],

@@ -255,7 +255,7 @@ def test_cells_that_stay_wide_at_the_cap_are_counted() -> None:
 
 def test_a_cell_with_failed_samples_is_not_asked_beyond_its_cap() -> None:
     sampler, plan = Sampler(np.full((8, 11), 0.5)), design(cap=20, depths=2)
-    sampler.ask(tuple(Cell(*place, n) for place in plan.places for n in range(18)))
+    sampler.ask(tuple(Cell(*point, n) for point in plan.points for n in range(18)))
     failed = sampler.data.sample >= 9
     data = replace(sampler.data, failed=failed, value=np.where(failed, np.nan, sampler.data.value))
     assert {cell.sample for cell in until_cells(data, plan, 0.10).next} == {18, 19}
@@ -264,7 +264,7 @@ def test_a_cell_with_failed_samples_is_not_asked_beyond_its_cap() -> None:
 def test_a_verdict_stops_sampling_a_bad_candidate_early() -> None:
     base, bad = Sampler(np.full((8, 11), 0.95)), Sampler(np.full((8, 11), 0.6))
     plan = design(cap=40, depths=3)
-    base.ask(tuple(Cell(t, length, d, s) for t, length, d in plan.places for s in range(40)))
+    base.ask(tuple(Cell(t, length, d, s) for t, length, d in plan.points for s in range(40)))
     clauses = parse_gate("overall >= -2")
     while not (step := until_verdict(bad.data, base.data, plan, clauses)).done:
         bad.ask(step.next)
@@ -275,7 +275,7 @@ def test_a_verdict_stops_sampling_a_bad_candidate_early() -> None:
 def test_a_verdict_asks_nothing_that_the_base_was_not_asked() -> None:
     base, same = Sampler(np.full((8, 11), 0.9)), Sampler(np.full((8, 11), 0.9), seed=1)
     plan = design(cap=100, depths=3)
-    base.ask(tuple(Cell(t, length, d, s) for t, length, d in plan.places for s in range(3)))
+    base.ask(tuple(Cell(t, length, d, s) for t, length, d in plan.points for s in range(3)))
     while not (step := until_verdict(same.data, base.data, plan, parse_gate("overall >= -1"))).done:
         same.ask(step.next)
     assert step.outcome == "undecided"

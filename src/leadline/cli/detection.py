@@ -41,7 +41,7 @@ def detection(plan: Plan, drop: float, like: Path | None, gate: str) -> dict[str
         noise = seen_noise(load_run(like).table.requested)
     samples = max(plan.spec.samples, 2)
     common = frozenset(title for title, task in plan.tasks.items() if task.common_haystack)
-    grid = Grid(plan.places, SHARED_HAYSTACKS[plan.spec.reading], common)
+    grid = Grid(plan.points, SHARED_HAYSTACKS[plan.spec.reading], common)
 
     def worse(count: int, size: float = drop, runs: int = SEARCH_RUNS, cause: Cause = "degrees") -> CompareRates:
         return compare_rates(grid, count, size, replace(noise, cause=cause), runs=runs)
@@ -55,7 +55,7 @@ def detection(plan: Plan, drop: float, like: Path | None, gate: str) -> dict[str
     values: dict[str, Any] = {
         "drop": drop,
         "samples_a_cell": needed,
-        "prompts": None if needed is None else needed * len(grid.places),
+        "prompts": None if needed is None else needed * len(grid.points),
         "power": theirs and theirs[0],
         "power_range": theirs,
         "false_alarms": worse(needed or samples, 0.0, STATED_RUNS).any_difference,

@@ -113,8 +113,8 @@ def _lengths_in_time(plan: Plan, time: TimeLimit | None, listen: Listener) -> li
         return kept
     paid = affordable_lengths(plan, limit, plan.tariff)
     beyond = format_list([format_length(length) for length in plan.spec.lengths if length not in paid])
-    told = f"cannot tell anything about {beyond}" if beyond else "is enough for a look at every length"
-    listen(Note(f"a budget of {format_money(limit, plan.tariff.currency)} {told}"))
+    verdict = f"cannot tell anything about {beyond}" if beyond else "is enough for a look at every length"
+    listen(Note(f"a budget of {format_money(limit, plan.tariff.currency)} {verdict}"))
     return [length for length in kept if length in paid]
 
 
@@ -127,13 +127,13 @@ def _measure_pace(plan: Plan, time: TimeLimit, listen: Listener) -> list[int]:
         probe = max(document.probes, key=lambda probe: probe.prompt_tokens)
         for answer in plan.model.answer(document, [probe]):
             time.answered(probe.prompt_tokens, answer.seconds)
-    cells = len(plan.places) // len(lengths)
+    cells = len(plan.points) // len(lengths)
     kept = time.affordable(lengths, cells, plan.at_once)
     each = format_duration(time.expected(kept[-1]))
     pace = f"{format_duration(time.seconds)} at {each} for an answer at {format_length(kept[-1])}"
     beyond = format_list([format_length(length) for length in lengths if length not in kept])
-    told = f"cannot tell anything about {beyond}" if beyond else "is enough for a look at every length"
-    listen(Note(f"{pace} {told}"))
+    verdict = f"cannot tell anything about {beyond}" if beyond else "is enough for a look at every length"
+    listen(Note(f"{pace} {verdict}"))
     return kept
 
 

@@ -95,9 +95,9 @@ def _cache_of(plan: Plan) -> PrefixCache:
 def _first_look(plan: Plan, tariff: Tariff) -> float | None:
     """The samples that the rule `effective` asks for before it can stop at all, in the reading mode of the plan."""
     reading = plan.spec.reading
-    if len(plan.spec.lengths) < 2 or not plan.places:
+    if len(plan.spec.lengths) < 2 or not plan.points:
         return None
-    design = Design(places=plan.places, at_once=plan.at_once, reading=reading)
+    design = Design(points=plan.points, at_once=plan.at_once, reading=reading)
     total, seen = 0.0, set()
     for cell in sorted(until_effective(observations(()), design, confidence=0.95).next, key=lambda c: -c.length):
         prompts, closing = plan.prompts[cell.task]

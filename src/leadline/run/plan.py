@@ -197,7 +197,7 @@ class Plan:
         return sum(self.costs.values(), Cost())
 
     @property
-    def places(self) -> tuple[tuple[str, int, float | None], ...]:
+    def points(self) -> tuple[tuple[str, int, float | None], ...]:
         """Task, length and depth of every cell whose answers enter a mean."""
         return tuple(
             (title, length, depth)

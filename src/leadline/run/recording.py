@@ -80,9 +80,9 @@ class Recorder:
         self._reading = reading
         self._scorers: dict[str, Scorer] = {}
 
-    def record(self, document: Document, asked: Asked, *, cacheable: int = 0) -> Record:
+    def record(self, document: Document, response: Asked, *, cacheable: int = 0) -> Record:
         """`cacheable` are the first tokens of the prompt that were asked before, so that a server may keep them."""
-        probe, answer = asked.probe, asked.answer
+        probe, answer = response.probe, response.answer
         outcome = _without_secrets(answer.outcome)
         receipt = receipt_for(probe.prompt_tokens, outcome, cacheable, estimated=self._estimated)
         read = document.text[document.body_start_characters : probe.cut_characters]
@@ -113,8 +113,8 @@ class Recorder:
             other_value=grade.other_value,
             prompt_digest=document.prompt_digest(probe),
             preparation_seconds=document.preparation_seconds,
-            attempts=asked.attempts,
-            started=asked.started,
+            attempts=response.attempts,
+            started=response.started,
             seconds=answer.seconds,
         )
 

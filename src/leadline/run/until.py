@@ -86,7 +86,7 @@ class StoppingRule:
         it cannot be applied to the plan, before anything is sent."""
         design = _design(plan)
         if lengths is not None:
-            design = replace(design, places=tuple(point for point in design.places if point[1] in lengths))
+            design = replace(design, points=tuple(point for point in design.points if point[1] in lengths))
         if self.until.rule == "verdict" and self.base is not None:
             _refuse_other_questions(self.base, plan)
         return _look_of(self.until, design, self.base, self.gate)
@@ -182,14 +182,14 @@ def _by_key(folder: Path) -> dict[str, Record]:
 
 
 def _design(plan: Plan) -> Design:
-    if not plan.places:
+    if not plan.points:
         raise UsageError(
             "no task has answers to documents that a rule could look at",
             where="--until",
             fix="leave out --until, or add a task such as niah",
         )
     return Design(
-        places=plan.places,
+        points=plan.points,
         cap=plan.spec.samples,
         fixed=plan.spec.samples,
         at_once=plan.at_once,

@@ -43,7 +43,7 @@ StepOutcome = Literal["going on", "decided", "undecided"]
 class Design:
     """What may be asked. `fixed` is the samples a cell that a design without looking would spend."""
 
-    places: tuple[GridPoint, ...]
+    points: tuple[GridPoint, ...]
     cap: int = 500
     fixed: int = 100
     cost: Mapping[int, float] = field(default_factory=dict)
@@ -59,12 +59,12 @@ class Design:
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        return tuple(sorted({length for _, length, _ in self.places}))
+        return tuple(sorted({length for _, length, _ in self.points}))
 
     @property
     def fixed_cost(self) -> float:
         """Of the fixed number of samples of every cell; a document counts once."""
-        read = [(task, length) for task, length, _ in self.places]
+        read = [(task, length) for task, length, _ in self.points]
         if self.reading == "shared":
             read = list(dict.fromkeys(read))
         elif self.reading == "nested":
@@ -73,7 +73,7 @@ class Design:
 
     def round_cost(self, length: int) -> float:
         """Of one sample of every cell of a length."""
-        cells = [task for task, n, _ in self.places if n == length]
+        cells = [task for task, n, _ in self.points if n == length]
         return self.cost_of(length) * (len(cells) if self.reading == "fresh" else len(set(cells)))
 
 
@@ -146,17 +146,17 @@ class Until:
 
 def parse_until(text: str) -> Until:
     """`effective`, `effective 0.9`, `cell +-0.10`, `verdict 0.95`."""
-    found = re.fullmatch(r"\s*(effective|cell|verdict)\s*(?:(?:\+-|\+/-|±)?\s*(0?\.\d+))?\s*", text)
-    if not found or (found[1] == "cell" and found[2] is None):
+    match = re.fullmatch(r"\s*(effective|cell|verdict)\s*(?:(?:\+-|\+/-|±)?\s*(0?\.\d+))?\s*", text)
+    if not match or (match[1] == "cell" and match[2] is None):
         raise UsageError(
             f"{text!r} is not a stopping rule", where="--until", fix='write effective, "cell +-0.10" or "verdict 0.95"'
         )
-    number = float(found[2]) if found[2] else 0.95
-    if found[1] == "cell" and not 0 < number < 0.5:
+    number = float(match[2]) if match[2] else 0.95
+    if match[1] == "cell" and not 0 < number < 0.5:
         raise UsageError(f"a half-width of {number:g} is not below 0.5", where="--until", fix='write "cell +-0.10"')
-    if found[1] != "cell" and not 0.5 < number < 1:
+    if match[1] != "cell" and not 0.5 < number < 1:
         raise UsageError(f"a confidence of {number:g} is not above 0.5", where="--until", fix='write "verdict 0.95"')
-    rule: Literal["effective", "cell", "verdict"] = found[1]  # type: ignore[assignment]
+    rule: Literal["effective", "cell", "verdict"] = match[1]  # type: ignore[assignment]
     return Until(rule, number)
 
 
@@ -167,18 +167,18 @@ def until_effective(
     and earlier at a length that the cap would almost surely not settle either."""
     threshold = threshold or Threshold()
     lengths = design.lengths
-    found = statuses_by_length(rounds_by_length(data), lengths, threshold, confidence)
-    asked = {length: _asked(data, design, length) for length in lengths}
+    statuses = statuses_by_length(rounds_by_length(data), lengths, threshold, confidence)
+    counts = {length: _asked(data, design, length) for length in lengths}
     capped = [
-        min(asked[s.length].values()) >= design.cap
+        min(counts[s.length].values()) >= design.cap
         or (s.rounds > 0 and bool(is_futile(s.mean, s.scatter, s.rounds, s.threshold, design.cap, confidence)))
-        for s in found
+        for s in statuses
     ]
-    cost = [design.round_cost(s.length) * rounds_left(s, design.cap, confidence) for s in found]
-    at = next_length([s.status for s in found], capped, cost)
-    low = max((i for i, s in enumerate(found) if s.status == "above"), default=-1)
-    high = min((i for i, s in enumerate(found) if s.status == "below" and i > low), default=len(found))
-    between = found[low + 1 : high]
+    cost = [design.round_cost(s.length) * rounds_left(s, design.cap, confidence) for s in statuses]
+    at = next_length([s.status for s in statuses], capped, cost)
+    low = max((i for i, s in enumerate(statuses) if s.status == "above"), default=-1)
+    high = min((i for i, s in enumerate(statuses) if s.status == "below" and i > low), default=len(statuses))
+    between = statuses[low + 1 : high]
     search = LengthSearch(
         threshold=threshold,
         confidence=confidence,
@@ -196,7 +196,7 @@ def until_effective(
     wanted = [lengths[at]] if threshold.share is None else [lengths[0], lengths[at]]
     if design.reading == "nested":  # a document that is read up to a length answers the open ones before it
         wanted += [s.length for s in between if s.length < lengths[at]]
-    follow = tuple(cell for length in dict.fromkeys(wanted) for cell in _round(asked[length], length, design))
+    follow = tuple(cell for length in dict.fromkeys(wanted) for cell in _round(counts[length], length, design))
     return SamplingStep("going on", search, follow, spent, design.fixed_cost)
 
 
@@ -219,9 +219,9 @@ def until_cells(data: Observations, design: Design, half_width: float) -> Sampli
     follow: list[Cell] = []
     stuck, widest, more = 0, 0.0, 0.0
     keys, code = data.codes(CELL)
-    place_of = {key: j for j, key in enumerate(keys)}
-    for place in design.places:
-        rows = data.take(code == place_of.get(place, -1))
+    code_of = {key: j for j, key in enumerate(keys)}
+    for point in design.points:
+        rows = data.take(code == code_of.get(point, -1))
         scored = rows.counted()
         total, n = float(scored.value.sum()), len(scored)
         width = beta_binomial_sequence(total, n).half_width
@@ -231,12 +231,12 @@ def until_cells(data: Observations, design: Design, half_width: float) -> Sampli
         needed = _samples_for(half_width, total, n)
         if len(rows) >= design.cap:
             stuck += 1
-            more += (needed - n) * design.cost_of(place[1])
+            more += (needed - n) * design.cost_of(point[1])
             continue
         # Grow by half at most: fewer samples may do when the share turns out to be more extreme than it is now.
         target = min(needed, max(4, math.ceil(1.5 * n)), design.cap)
-        follow += _missing(place, set(rows.sample.tolist()), min(max(1, target - n), design.cap - len(rows)))
-    widths = CellWidths(half_width, CONFIDENCE, widest, stuck, len(design.places), design.cap)
+        follow += _missing(point, set(rows.sample.tolist()), min(max(1, target - n), design.cap - len(rows)))
+    widths = CellWidths(half_width, CONFIDENCE, widest, stuck, len(design.points), design.cap)
     outcome: StepOutcome = "going on" if follow else "undecided" if stuck else "decided"
     missing = more if outcome == "undecided" else None
     return SamplingStep(outcome, widths, tuple(follow), _cost(data, design), design.fixed_cost, missing)
@@ -254,8 +254,10 @@ def until_verdict(
     spent = _cost(data, design)
     if result is not None and result.verdict != "undecided":
         return SamplingStep("decided", GateLook(result, False), (), spent, design.fixed_cost)
-    asked = [_asked(data, design, length) for length in design.lengths]
-    wanted = [c for each, length in zip(asked, design.lengths, strict=True) for c in _round(each, length, design)]
+    counts = [_asked(data, design, length) for length in design.lengths]
+    wanted = [
+        c for count_of, length in zip(counts, design.lengths, strict=True) for c in _round(count_of, length, design)
+    ]
     there = set(coordinates(base))
     follow = tuple(
         c for c in wanted if (c.task, c.length, -1.0 if c.depth is None else round(c.depth, 4), c.sample) in there
@@ -269,7 +271,7 @@ def _asked(data: Observations, design: Design, length: int) -> dict[GridPoint, i
     mine = data.take(data.length == length)
     keys, code = mine.codes(CELL)
     counts = dict(zip(keys, np.bincount(code, minlength=len(keys)).tolist(), strict=True))
-    return {place: counts.get(place, 0) for place in design.places if place[1] == length}
+    return {point: counts.get(point, 0) for point in design.points if point[1] == length}
 
 
 def rounds_after(have: int, cells: int, design: Design) -> int:
@@ -278,25 +280,25 @@ def rounds_after(have: int, cells: int, design: Design) -> int:
     return min(design.cap, have + max(math.ceil(design.at_once / cells), math.ceil(0.1 * have)))
 
 
-def _round(asked: Mapping[GridPoint, int], length: int, design: Design) -> list[Cell]:
+def _round(counts: Mapping[GridPoint, int], length: int, design: Design) -> list[Cell]:
     """What is missing to the next rounds of a length."""
-    target = rounds_after(min(asked.values()), len(asked), design)
+    target = rounds_after(min(counts.values()), len(counts), design)
     return [
         Cell(task, length, depth, sample)
-        for (task, _, depth), count in asked.items()
+        for (task, _, depth), count in counts.items()
         for sample in range(count, max(target, count))
     ]
 
 
-def _missing(place: GridPoint, there: set[int], count: int) -> list[Cell]:
-    task, length, depth = place
-    found: list[Cell] = []
+def _missing(point: GridPoint, there: set[int], count: int) -> list[Cell]:
+    task, length, depth = point
+    cells: list[Cell] = []
     sample = 0
-    while len(found) < count:
+    while len(cells) < count:
         if sample not in there:
-            found.append(Cell(task, length, depth, sample))
+            cells.append(Cell(task, length, depth, sample))
         sample += 1
-    return found
+    return cells
 
 
 def _samples_for(half_width: float, total: float, n: int) -> int:

@@ -302,17 +302,17 @@ def side_of(mean: float, interval: Interval, threshold: float, vague: tuple[floa
     return "open"
 
 
-def factors_to_decide(found: EffectiveLength) -> dict[int, float | None]:
+def factors_to_decide(effective: EffectiveLength) -> dict[int, float | None]:
     """For each open length: how many times its documents would put it on one side of the threshold, if its scores
     stayed as they are; None where not even `MOST_MORE` times would."""
-    return {score.length: _factor(score, found) for score in found.scores if score.state == "open"}
+    return {score.length: _factor(score, effective) for score in effective.scores if score.state == "open"}
 
 
-def _factor(score: LengthScore, found: EffectiveLength) -> float | None:
+def _factor(score: LengthScore, effective: EffectiveLength) -> float | None:
     def decided(factor: float) -> bool:
-        shortest = found.scores[0]
-        vague = _vague_ends(shortest.evidence.guarded(factor), shortest.mean, found.threshold, found.rule)
-        return side_of(score.mean, score.evidence.guarded(factor), found.threshold, vague) != "open"
+        shortest = effective.scores[0]
+        vague = _vague_ends(shortest.evidence.guarded(factor), shortest.mean, effective.threshold, effective.rule)
+        return side_of(score.mean, score.evidence.guarded(factor), effective.threshold, vague) != "open"
 
     low, high = 1.0, 2.0
     if decided(low):  # held back by a shorter or longer length alone
@@ -339,11 +339,11 @@ def _rises_again(means: FloatArray, sizes: FloatArray, threshold: float) -> bool
         return False
     n = np.maximum(np.round(sizes), 1.0)
 
-    def gap(found: FloatArray) -> FloatArray:
-        fit = np.clip(isotonic_decreasing(found, n), 1e-9, 1 - 1e-9)
+    def gap(rows: FloatArray) -> FloatArray:
+        fit = np.clip(isotonic_decreasing(rows, n), 1e-9, 1 - 1e-9)
         return np.asarray(
             np.sum(
-                n * (scipy.special.xlogy(found, found / fit) + scipy.special.xlogy(1 - found, (1 - found) / (1 - fit))),
+                n * (scipy.special.xlogy(rows, rows / fit) + scipy.special.xlogy(1 - rows, (1 - rows) / (1 - fit))),
                 axis=1,
             )
         )
@@ -372,15 +372,15 @@ def isotonic_decreasing(curves: FloatArray, weights: FloatArray) -> FloatArray:
 
 
 def crossings(
-    curves: FloatArray, places: FloatArray, thresholds: FloatArray, chance: FloatArray, weights: FloatArray
+    curves: FloatArray, log_lengths: FloatArray, thresholds: FloatArray, chance: FloatArray, weights: FloatArray
 ) -> FloatArray:
     """Where each falling curve passes its threshold: -inf when it starts below it, inf when it never falls below.
 
     `chance` in 0..1 places the crossing where the curve does not: at random in a bootstrap, 0.5 for an estimate.
     """
     cleared = np.sum(curves >= thresholds[:, None], axis=1)
-    found = np.where(cleared == 0, -np.inf, np.inf)
-    inside = np.flatnonzero((cleared > 0) & (cleared < len(places)))
+    crossing_lengths = np.where(cleared == 0, -np.inf, np.inf)
+    inside = np.flatnonzero((cleared > 0) & (cleared < len(log_lengths)))
     after = cleared[inside]
     above, below, limit = curves[inside, after - 1], curves[inside, after], thresholds[inside]
     edge = 0.5 / (weights.mean() + 1)
@@ -390,5 +390,5 @@ def crossings(
     )
     open_share = np.minimum(1.0, ((above - below) / STEEP) ** 2)
     fraction = (1 - open_share) * fraction + open_share * chance[inside]
-    found[inside] = places[after - 1] + fraction * (places[after] - places[after - 1])
-    return found
+    crossing_lengths[inside] = log_lengths[after - 1] + fraction * (log_lengths[after] - log_lengths[after - 1])
+    return crossing_lengths

@@ -223,12 +223,12 @@ def _crossing_draws(pairs: Pairs, threshold: Threshold, draws: int, confidence: 
     means = np.concatenate([groups.means[None, :], _draw_means(groups, degrees, draws, rng, confidence)])
     chance = np.concatenate([[0.5], rng.random(draws)])
     weights = groups.n[:count].astype(np.float64)
-    places = np.log2(lengths)
+    log_lengths = np.log2(lengths)
     sides = []
     for curves in (isotonic_decreasing(means[:, :count], weights), isotonic_decreasing(means[:, count:], weights)):
         lines = threshold.share * curves[:, 0] if threshold.share is not None else np.full(draws + 1, threshold.value)
-        crossed_at = crossings(curves, places, lines, chance, weights)
-        sides.append(2.0 ** np.clip(crossed_at, places[0], places[-1]))
+        crossed_at = crossings(curves, log_lengths, lines, chance, weights)
+        sides.append(2.0 ** np.clip(crossed_at, log_lengths[0], log_lengths[-1]))
     return np.stack(sides, axis=1)
 
 

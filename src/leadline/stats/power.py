@@ -87,7 +87,7 @@ def seen_noise(data: Observations) -> Noise:
 class Grid:
     """The cells of a plan, without samples, and what prompts share a haystack."""
 
-    places: tuple[tuple[str, int, float | None], ...]
+    points: tuple[tuple[str, int, float | None], ...]
     sharing: Sharing = "nothing"
     common: frozenset[str] = frozenset()
     """Tasks with one haystack for all depths of a length and sample, where nothing else is shared."""
@@ -96,12 +96,12 @@ class Grid:
     def haystacks(self) -> tuple[tuple[object, ...], ...]:
         """The haystack of one sample of each place."""
         parts = {"nothing": 3, "length": 2, "task": 1}
-        return tuple(p[: min(parts[self.sharing], 2 if p[0] in self.common else 3)] for p in self.places)
+        return tuple(p[: min(parts[self.sharing], 2 if p[0] in self.common else 3)] for p in self.points)
 
     @property
     def shares(self) -> bool:
         """Whether several places have one haystack."""
-        return len(set(self.haystacks)) < len(self.places)
+        return len(set(self.haystacks)) < len(self.points)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class PairedDraws:
         self.parts = _parts(grid)
         chances = noise.chances(drop)
         rng = bulk_rng(seed, "power", samples, round(1e6 * drop))
-        cells = len(grid.places)
+        cells = len(grid.points)
         self._cluster, self._clusters = _clusters(grid)
         if not grid.shares:
             self.lost = rng.binomial(samples, chances[0], size=(runs, cells))
@@ -223,9 +223,9 @@ def _clusters(grid: Grid) -> tuple[IntArray, int]:
 
 def _parts(grid: Grid) -> list[_Part]:
     """Everything that `compare` tests: overall, lengths, tasks and thirds of the depth, where there are several."""
-    tasks = np.array([task for task, _, _ in grid.places])
-    lengths = [length for _, length, _ in grid.places]
-    depths = np.array([math.nan if depth is None else depth for _, _, depth in grid.places])
+    tasks = np.array([task for task, _, _ in grid.points])
+    lengths = [length for _, length, _ in grid.points]
+    depths = np.array([math.nan if depth is None else depth for _, _, depth in grid.points])
     edges = [high for _, high in DEPTH_BANDS.values()][:-1]
     band = np.where(np.isnan(depths), -1, np.searchsorted(edges, depths, side="right"))
     groups: list[tuple[str, str, BoolArray]] = [("overall", "overall", np.ones(len(tasks), dtype=np.bool_))]
@@ -319,7 +319,7 @@ def smallest_drop(rate: Callable[[float], float]) -> float | None:
 
 def _drawn(grid: Grid, samples: int, drop: float, noise: Noise, runs: int) -> list[PairedDraws]:
     """The pairs in portions that fit into memory; with nothing shared only counts are drawn."""
-    rows = len(grid.places) * (samples if grid.shares else 1)
+    rows = len(grid.points) * (samples if grid.shares else 1)
     size = max(1, min(runs, _ROWS_AT_ONCE // rows))
     portions = [size] * (runs // size) + ([runs % size] if runs % size else [])
     return [PairedDraws(grid, samples, noise, drop, many, at) for at, many in enumerate(portions)]

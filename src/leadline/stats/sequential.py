@@ -207,11 +207,11 @@ def rounds_by_length(data: Observations) -> list[Rounds]:
         return []
     independent = data.documents == len(data)
     lengths, at = np.unique(data.length, return_inverse=True)
-    made = []
+    rounds = []
     for j, length in enumerate(lengths.tolist()):
         mine = data.take(at == j)
-        made.append(_rounds(length, mine, np.unique(mine.sample, return_inverse=True)[1], independent))
-    return made
+        rounds.append(_rounds(length, mine, np.unique(mine.sample, return_inverse=True)[1], independent))
+    return rounds
 
 
 def _rounds(length: int, data: Observations, which: IntArray, independent: bool) -> Rounds:
@@ -236,16 +236,16 @@ def statuses_by_length(
 ) -> list[LengthStatus]:
     """Every length against the threshold; against a share of the shortest length's score by the gap of paired
     rounds."""
-    held = {one.length: one for one in rounds}
+    held = {r.length: r for r in rounds}
     mine = [held.get(length, Rounds(length, np.zeros(0), 1.0)) for length in lengths]  # none: not asked yet
     if threshold.share is None:
-        return [length_status(one, threshold.value, confidence) for one in mine]
-    base, found = mine[0].means, []
-    for one in mine:
-        n = min(len(one.means), len(base))
-        gap = Rounds(one.length, one.means[:n] - threshold.share * base[:n], one.prompts, one.answers)
-        found.append(length_status(gap, 0.0, confidence, unit=False))
-    return found
+        return [length_status(r, threshold.value, confidence) for r in mine]
+    base, statuses = mine[0].means, []
+    for own in mine:
+        n = min(len(own.means), len(base))
+        gap = Rounds(own.length, own.means[:n] - threshold.share * base[:n], own.prompts, own.answers)
+        statuses.append(length_status(gap, 0.0, confidence, unit=False))
+    return statuses
 
 
 def next_length(status: Sequence[LineStatus], capped: Sequence[bool], cost: Sequence[float]) -> int | None:
@@ -257,10 +257,10 @@ def next_length(status: Sequence[LineStatus], capped: Sequence[bool], cost: Sequ
     count = len(status)
     low = max((i for i in range(count) if status[i] == "above"), default=-1)
     high = min((i for i in range(count) if status[i] == "below" and i > low), default=count)
-    places = [i for i in range(low + 1, high) if status[i] == "open" and not capped[i]]
-    if not places:
+    open_lengths = [i for i in range(low + 1, high) if status[i] == "open" and not capped[i]]
+    if not open_lengths:
         return None
-    size = len(places)
+    size = len(open_lengths)
     # best[a][b]: expected cost of settling places a .. b - 1, with b - a + 1 possible crossings among them
     best = np.zeros((size + 1, size + 1))
     first = np.zeros((size + 1, size + 1), dtype=np.int64)
@@ -268,12 +268,12 @@ def next_length(status: Sequence[LineStatus], capped: Sequence[bool], cost: Sequ
         for a in range(size - width + 1):
             b = a + width
             options = [
-                cost[places[k]] + ((k - a + 1) * best[a, k] + (b - k) * best[k + 1, b]) / (width + 1)
+                cost[open_lengths[k]] + ((k - a + 1) * best[a, k] + (b - k) * best[k + 1, b]) / (width + 1)
                 for k in range(a, b)
             ]
             first[a, b] = a + int(np.argmin(options))
             best[a, b] = min(options)
-    return places[int(first[0, size])]
+    return open_lengths[int(first[0, size])]
 
 
 def rounds_to_settle(status: LengthStatus, confidence: float = 0.95) -> int | None:
@@ -358,11 +358,11 @@ interval."""
 def complete_rounds(data: Observations) -> Rounds:
     """The rounds that every cell of `data` has been asked for."""
     cell = data.code(CELL)
-    asked = np.bincount(cell)
+    counts = np.bincount(cell)
     order = np.lexsort((data.sample, cell))
     rank = np.empty(len(data), dtype=np.int64)  # position of a row among the samples of its cell
-    rank[order] = np.arange(len(data)) - np.repeat(np.cumsum(asked) - asked, asked)
-    complete = rank < int(asked.min())
+    rank[order] = np.arange(len(data)) - np.repeat(np.cumsum(counts) - counts, counts)
+    complete = rank < int(counts.min())
     mine = data.take(complete)
     return _rounds(0, mine, rank[complete], mine.documents == len(mine))
 
@@ -373,30 +373,30 @@ def anytime(data: Observations, estimate: Estimate) -> Estimate:
     The mean stays that of all samples. Where some cells have more of them than others it is not the mean of the
     rounds, and the interval is widened to hold it.
     """
-    found = length_status(complete_rounds(data), LINE).interval
-    low, high = min(found.low, estimate.mean), max(found.high, estimate.mean)
-    return replace(estimate, interval=replace(found, low=low, high=high))
+    sequence = length_status(complete_rounds(data), LINE).interval
+    low, high = min(sequence.low, estimate.mean), max(sequence.high, estimate.mean)
+    return replace(estimate, interval=replace(sequence, low=low, high=high))
 
 
 def anytime_effective(
-    data: Observations, found: EffectiveLength, planned: Sequence[int] = (), confidence: float = 0.95
+    data: Observations, effective: EffectiveLength, planned: Sequence[int] = (), confidence: float = 0.95
 ) -> EffectiveLength:
     """The effective length as the stopping rule finds it: the longest length that is surely above the threshold, and
     the first longer one that is surely below, at every look. Assumes that longer is not easier, as the search does.
 
     `planned` has the lengths that the rule could ask, if some have no answer.
     """
-    asked = {score.length for score in found.scores}
-    lengths = sorted(asked | set(planned))
-    status = [s.status for s in statuses_by_length(rounds_by_length(data), lengths, found.rule, confidence)]
+    asked_lengths = {score.length for score in effective.scores}
+    lengths = sorted(asked_lengths | set(planned))
+    status = [s.status for s in statuses_by_length(rounds_by_length(data), lengths, effective.rule, confidence)]
     last = max((i for i, s in enumerate(status) if s == "above"), default=-1)
     below = min((i for i, s in enumerate(status) if s == "below"), default=len(status))
-    falls = found.falls and below > last
+    falls = effective.falls and below > last
     low = last if falls else max((i for i, s in enumerate(status[:below]) if s == "above"), default=-1)
     high = min((i for i, s in enumerate(status) if s == "below" and i > last), default=len(status))
     length = float(lengths[max(last, 0)])
     if not falls:
-        length = float(max((s.length for s in found.scores if s.mean >= found.threshold), default=lengths[0]))
+        length = float(max((s.length for s in effective.scores if s.mean >= effective.threshold), default=lengths[0]))
     bound: Bound = "below" if last < 0 else "at least" if high == len(lengths) else "crossing"
     ends = (length, float(lengths[min(high, len(lengths) - 1)]))
     states: dict[int, LengthState] = {
@@ -404,17 +404,17 @@ def anytime_effective(
         for i, n in enumerate(lengths)
     }
     return replace(
-        found,
-        scores=tuple(replace(score, state=states[score.length]) for score in found.scores),
+        effective,
+        scores=tuple(replace(score, state=states[score.length]) for score in effective.scores),
         bound=bound,
         length=length,
-        interpolated=found.interpolated if falls and ends[0] < (found.interpolated or 0.0) < ends[1] else None,
+        interpolated=effective.interpolated if falls and ends[0] < (effective.interpolated or 0.0) < ends[1] else None,
         falls=falls,
         low=min(length, float(lengths[max(low, 0)])),
         high=max(length, ends[1]),
         low_open=low < 0,
         high_open=high == len(lengths),
         confidence=confidence,
-        unasked=tuple(n for n, state in states.items() if state == "open" and n not in asked),
+        unasked=tuple(n for n, state in states.items() if state == "open" and n not in asked_lengths),
         by_rule=True,
     )

@@ -102,10 +102,10 @@ def surface_of(data: Observations) -> Surface:
     counted = with_depth(data)
     lengths, row = np.unique(counted.length, return_inverse=True)
     depths, column = np.unique(counted.depth, return_inverse=True)
-    place, size = row * len(depths) + column, len(lengths) * len(depths)
+    cell, size = row * len(depths) + column, len(lengths) * len(depths)
     shape = (len(lengths), len(depths))
-    n = np.bincount(place, minlength=size).astype(np.float64).reshape(shape)
-    total = np.bincount(place, weights=counted.value, minlength=size).astype(np.float64).reshape(shape)
+    n = np.bincount(cell, minlength=size).astype(np.float64).reshape(shape)
+    total = np.bincount(cell, weights=counted.value, minlength=size).astype(np.float64).reshape(shape)
     return Surface(lengths, depths, n, total)
 
 
@@ -245,10 +245,10 @@ def _holes(surface: Surface) -> Fit:
         )
         # A hole costs its place among all cells and a score: both are in `places`, as the number of holes varies.
         places = (len(n) * samples**0.5) ** len(holes)
-        found = replace(_made(surface, "holes", predicted.reshape(surface.n.shape), {}), places=places)
-        cost = 2 * np.log(places) - 2 * found.log_likelihood
+        fit = replace(_made(surface, "holes", predicted.reshape(surface.n.shape), {}), places=places)
+        cost = 2 * np.log(places) - 2 * fit.log_likelihood
         if cost < best_cost:
-            best, best_cost = found, cost
+            best, best_cost = fit, cost
     assert best is not None
     return best
 

@@ -135,8 +135,8 @@ class LineRetrieval(RetrievalTask):
         before, after = guard_places(cells, seed, tokens=len(lines[0].fact.text) // 2)
         draw = rng(seed, "guards", "lines", *cells[0].coordinates)
         first, last = (
-            [self._guard(f"{cells[0].key}#{end}{n}", *guard, draw, taken) for n, guard in enumerate(places)]
-            for end, places in (("before", before), ("after", after))
+            [self._guard(f"{cells[0].key}#{end}{n}", *guard, draw, taken) for n, guard in enumerate(guards)]
+            for end, guards in (("before", before), ("after", after))
         )
         cluster = self.cluster(cells)
         drawn = seed_of(seed, "lines", *cluster.coordinates)

@@ -108,14 +108,14 @@ class Counting:
     def fit(self, draft: Draft, lay_out: LayOut, extra: Mapping[int, int]) -> Document:
         """The draft as a document whose prompts have the asked length by the provider's count. `extra` is what the
         layout adds to the allowances of a length."""
-        asked = [(q.cell.key, q.allowance + extra.get(q.cell.length, 0)) for q in draft.questions]
+        sizes = [(q.cell.key, q.allowance + extra.get(q.cell.length, 0)) for q in draft.questions]
         # A task may lay out a cell twice: a session, and what a compactor kept of it.
         name = digest(
-            [asked, draft.filler is None, draft.head, [dict(item) for item in draft.kept.items] if draft.kept else []]
+            [sizes, draft.filler is None, draft.head, [dict(item) for item in draft.kept.items] if draft.kept else []]
         )
         fit = _CountedFit(self, draft, lay_out)
         known = self.known.get(name)
-        if known is not None and known.questions.keys() == {key for key, _ in asked}:
+        if known is not None and known.questions.keys() == {key for key, _ in sizes}:
             return fit.as_before(known)
         document = fit.verbatim() if draft.filler is None else fit.fitted()
         counted = CountedDraft(name, self.dots, fit.found())
@@ -233,11 +233,11 @@ class _CountedFit:
             longest[probe.cell.length] = max(longest.get(probe.cell.length, 0), _local_need(probe))
         for probe in document.probes:
             self.corrections[probe.cell] += longest[probe.cell.length] - _local_need(probe)
-        asked = [probe for probe in document.probes if probe.not_asked is None]
-        if len(asked) < 2:
+        probes = [probe for probe in document.probes if probe.not_asked is None]
+        if len(probes) < 2:
             return
-        parts = different_parts([probe.user_suffix for probe in asked])
-        self.parts = {probe.cell: part for probe, part in zip(asked, parts, strict=True)}
+        parts = different_parts([probe.user_suffix for probe in probes])
+        self.parts = {probe.cell: part for probe, part in zip(probes, parts, strict=True)}
         self.counts += self.counting.sizes.learn(parts)
         needs = [need for probe in document.probes if (need := self._need(probe)) is not None]
         self.spread = max(self.most_dots // 2, max(needs, default=0) - min(needs, default=0))
@@ -250,12 +250,12 @@ class _CountedFit:
 
     def _longest(self, document: Document) -> dict[int, Probe]:
         """Of every length, the question that takes most; it is counted."""
-        found: dict[int, Probe] = {}
+        longest: dict[int, Probe] = {}
         for probe in document.probes:
-            best = found.get(probe.cell.length)
+            best = longest.get(probe.cell.length)
             if best is None or (self._need(probe) or 0) >= (self._need(best) or 0):
-                found[probe.cell.length] = probe
-        return found
+                longest[probe.cell.length] = probe
+        return longest
 
     def _settled_alike(self, document: Document, known: Mapping[Cell, int | None]) -> dict[Cell, Probe]:
         """The questions whose length follows from that of the longest one, if the count of another one agrees."""

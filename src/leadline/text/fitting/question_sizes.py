@@ -120,8 +120,8 @@ class QuestionSizes:
         self._differences.extend(differences)
         doubtful = {i for i, off in enumerate(differences) if len(weighted) > 1 and abs(off) == spread}
         doubtful |= {i + 1 for i in doubtful}
-        found = zip(weighted, expected, differences, strict=True)
-        self.known |= {text: size + off for i, ((text, _), size, off) in enumerate(found) if i not in doubtful}
+        decoded = zip(weighted, expected, differences, strict=True)
+        self.known |= {text: size + off for i, ((text, _), size, off) in enumerate(decoded) if i not in doubtful}
 
 
 def different_parts(texts: Sequence[str]) -> list[str]:
