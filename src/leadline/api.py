@@ -55,7 +55,7 @@ class RunFigure:
         return write_figure(self.figure, path.with_suffix(""), [kind])[0]
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        """What a notebook shows: the interactive definition, or the png where it cannot draw that."""
+        """The interactive definition for a notebook, or the png where it cannot draw that."""
         from leadline.report.charts.render import render
 
         figure = self.figure
@@ -69,7 +69,7 @@ class RunComparison:
     differences: Comparison
     gate: GateResult | None
     warnings: tuple[str, ...]
-    """What else differs between the runs, besides the model."""
+    """Differences between the runs besides the model."""
 
     @property
     def passed(self) -> bool:
@@ -100,7 +100,7 @@ class Run(results.Run):
 
     @property
     def verdict(self) -> Verdict:
-        """What the run says, in sentences."""
+        """The verdict of the run, in sentences."""
         return verdict(self)
 
     def to_pandas(self, of: Literal["records", "cells"] = "records") -> pd.DataFrame:

@@ -1,4 +1,5 @@
-"""`leadline plan --detect`: how often a grid sees a drop of a given size, and how many samples would see it."""
+"""`leadline plan --detect`: the chance that a grid detects a drop of a given size, and the samples that would detect
+it."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ SEARCH_RUNS, STATED_RUNS = 500, 2000
 
 
 def detection(plan: Plan, drop: float, like: Path | None, gate: str) -> dict[str, Any]:
-    """How often this plan and larger ones see a drop, and what they make of equal models."""
+    """The rates at which this plan and larger ones detect a drop, and their false alarms between equal models."""
     noise = Noise()
     if like is not None:
         noise = seen_noise(load_run(like).table.requested)

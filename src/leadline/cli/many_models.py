@@ -96,7 +96,7 @@ def _only_model(flags: RunOptions) -> NamedModel:
 
 
 def _thinking_sweep(models: Sequence[NamedModel], settings: Sequence[str]) -> list[NamedModel]:
-    """Each model with each way to think. One model is named by the setting alone."""
+    """Each model with each thinking setting. A single model is named by the setting alone."""
     if fixed := next((named for named in models if "thinking=" in named.model.partition("?")[2]), None):
         raise UsageError(
             "the model's name says how it thinks, and --thinking does too",

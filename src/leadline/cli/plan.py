@@ -148,7 +148,7 @@ def _flag_tariff(
 
 
 def _money_values(plan: Plan, tariff: Tariff | None) -> dict[str, Any]:
-    """What the run costs as planned, and what it would cost read otherwise."""
+    """The cost of the run as planned, and in the other reading modes."""
     if tariff is None:
         check_budget(plan.spec.limits.budget, tariff)
         return {"money": None, "currency": "", "prices": "", "money_by_reading": {}, "budget": None}
@@ -164,7 +164,7 @@ def _money_values(plan: Plan, tariff: Tariff | None) -> dict[str, Any]:
 
 
 def _repeat_values(plan: Plan, money: float | None) -> dict[str, Any] | None:
-    """What asking questions twice adds, about; None if the plan asks none twice."""
+    """The approximate cost of asking questions twice; None if the plan asks none twice."""
     cost = repeats_cost(plan)
     if not cost.requests:
         return None
@@ -173,7 +173,7 @@ def _repeat_values(plan: Plan, money: float | None) -> dict[str, Any] | None:
 
 
 def _judge_values(plan: Plan, price_in: float | None, price_out: float | None) -> dict[str, Any]:
-    """What every judge costs, apart from the tested model: at the prices of the file, or of the flags."""
+    """The cost of every judge, apart from the tested model, at the prices of the file or of the flags."""
     limits, has_prices = plan.spec.limits, price_in is not None or price_out is not None
 
     def paid(name: str, cost: Cost) -> float | None:

@@ -1,4 +1,4 @@
-"""What `leadline` may change about its own process, which a library call may not: the limit of open files, the heap."""
+"""Changes of its own process that `leadline` makes, and a library call may not: the limit of open files, the heap."""
 
 from __future__ import annotations
 

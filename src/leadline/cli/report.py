@@ -116,7 +116,7 @@ def _write(runs: Sequence[Run], output: Path | None, figures: Path | None) -> li
 
 
 def _write_heatmap(run: Run, *, required: bool) -> list[Path]:
-    """Writes the heatmap into the run's folder. A read-only folder is an error unless -o names another place; a figure
+    """Writes the heatmap into the run's folder. A read-only folder is an error unless -o names another file; a figure
     that cannot be drawn is a warning, here and on the page."""
     try:
         return write_figure(heatmap(run), run.folder / "heatmap")

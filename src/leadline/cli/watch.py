@@ -20,7 +20,7 @@ from leadline.results.follow import FailedSample, RunMonitor
 
 LOOK_SECONDS = 0.5
 OPENING_SECONDS = 20.0
-"""How long a folder that is not there is waited for."""
+"""The longest wait for a folder that does not exist yet."""
 HINT = "Ctrl-C leaves; the run continues."
 
 
@@ -49,7 +49,7 @@ def watch(
 
 
 def _wait_for_folder(run: Path) -> None:
-    """A run has its folder when its model is open, which may take a while: waits for it a little."""
+    """Waits a little for the folder: a run has it when its model is open, which may take a while."""
     for look in range(round(OPENING_SECONDS / LOOK_SECONDS)):
         if run.exists():
             return
@@ -93,7 +93,7 @@ def _follow_in_lines(monitor: RunMonitor) -> None:
 
 
 def _raise_as_the_run_did(monitor: RunMonitor) -> None:
-    """Ends with the exit code that the run itself had."""
+    """Raises with the exit code that the run itself had."""
     progress = monitor.progress()
     if progress.status == "stopped":
         of = f" of {progress.planned:,}" if progress.planned is not None else ""

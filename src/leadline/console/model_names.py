@@ -1,4 +1,4 @@
-"""What people type for a model, as a full model string: an address, a folder, or a name on the hub.
+"""The full model string for the short forms that people type: an address, a folder, or a name on the hub.
 
 http://127.0.0.1:8000     openai:NAME?base_url=http://127.0.0.1:8000/v1, with the name that the server lists
 path/to/checkpoint        hf:path/to/checkpoint
@@ -24,12 +24,12 @@ from leadline.core.secrets import remember
 LIST_SECONDS = 10.0
 _ADDRESS = re.compile(r"[\w.-]+:\d{2,5}(/[\w./-]*)?")
 _ENDPOINT = re.compile(r"/(chat/completions|completions|models)$")
-"""What an address from a server's log or manual may end with."""
+"""Endings of addresses in a server's log or manual."""
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 def resolve_model(text: str, say: Callable[[str], None] = lambda line: None) -> str:
-    """The model string; `say` is told what was found where it was not written out."""
+    """The model string. `say` gets a line about it if the text was a short form."""
     if text.startswith(("http://", "https://")):
         resolved = _at_address(text)
     elif _ADDRESS.fullmatch(text):

@@ -33,7 +33,7 @@ from leadline.tasks.wording import WordedTask
 MODEL_VARIABLE = "LEADLINE_MODEL"
 """The environment's model, where neither a flag nor the spec names one."""
 COMMAND_LINE = "command line"
-"""Where a wrong value was given, in errors."""
+"""The place of a wrong value, for errors."""
 FROM_MEMORY = ("question answering", "published")
 """Categories of tasks whose questions can be asked without the document."""
 UntilOption = Annotated[
@@ -282,7 +282,7 @@ def thinking_settings(text: str) -> list[str]:
 
 
 def with_thinking(model: str, setting: str) -> str:
-    """The model with this way to think, unless its name says one."""
+    """The model with this thinking setting, unless its name has one."""
     if "thinking=" in model.partition("?")[2]:
         return model
     name = registry.ModelName.parse(model)
@@ -429,7 +429,7 @@ def _expanded(
 
 
 ANSWER_OPTIONS = frozenset({"answer_tokens"})
-"""Options of presets that say nothing about what is asked."""
+"""Options of presets that do not change the question."""
 
 
 def _refuse_other_presets(
@@ -453,8 +453,8 @@ def _refuse_other_presets(
 
 
 def _changes_preset(spec: TaskSpec, key: str, text: str, users: Collection[str] | None) -> bool:
-    """Whether the name stands for another value of this option: one that its preset sets, or, where the suite has a
-    setting for its `users`, that of every other task."""
+    """Whether the name implies another value of this option: one that its preset sets, or, if the suite has a setting
+    for its `users`, that of every other task."""
     preset = registry.task(TaskSpec(name=spec.name))
     fields = type(preset).model_fields
     if key not in fields or key in ANSWER_OPTIONS:

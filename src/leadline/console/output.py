@@ -50,7 +50,7 @@ def warn(text: str) -> None:
 
 
 def discard_stdout() -> None:
-    """For a stdout that was closed by its reader: what is printed from now on goes to /dev/null."""
+    """Sends further output to /dev/null, when the reader has closed stdout."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -134,7 +134,7 @@ def price_file(prices: str | None, tier: str | None) -> Path | None:
 
 
 def show_money(paid: str, to_judges: str) -> None:
-    """What a run cost, and apart from that its judges; nothing where there are no prices."""
+    """Prints the cost of a run, and apart from it that of its judges; nothing without prices."""
     for text in filter(None, (paid, to_judges)):
         echo(f"money     {text}")
 

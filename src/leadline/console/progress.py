@@ -160,7 +160,7 @@ class Bar:
 class ProgressListener:
     """The listener of a run, used as a context so that the terminal is restored.
 
-    With `rule`, a stopping rule decides how many samples there will be: neither that nor the time left is known.
+    With `rule`, a stopping rule decides the number of samples, so neither that nor the time left is known.
     """
 
     def __init__(self, *, rule: bool = False) -> None:

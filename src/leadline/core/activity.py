@@ -1,4 +1,4 @@
-"""What the program waits for at this moment, for messages about progress."""
+"""The things that the program waits for now, for messages about progress."""
 
 from __future__ import annotations
 

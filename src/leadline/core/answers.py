@@ -32,13 +32,13 @@ class Completion(msgspec.Struct, frozen=True, tag="completion", tag_field="kind"
     primed_tokens: int | None = None
     """Tokens that a request without an answer wrote to the cache just before, paid beside the prompt."""
     thinking_tokens: int | None = None
-    """Of the completion tokens, those of thinking."""
+    """The thinking tokens among the completion tokens."""
     model: str = ""
     """The model's name in the server's reply, which may differ from the one asked for."""
     system_fingerprint: str = ""
     """The server's name for its configuration and weights."""
     margin: float | None = None
-    """Nats between the first token of the answer and the second candidate, where that was asked for."""
+    """Nats between the first token of the answer and the second candidate, if that was requested."""
 
 
 class Measurement(msgspec.Struct, frozen=True, tag="measured", tag_field="kind", omit_defaults=True):
@@ -76,7 +76,7 @@ class Sent(msgspec.Struct, frozen=True, omit_defaults=True):
     prefix: Literal["prefill", "appended", "none"]
     characters: int = 0
     digest: str = ""
-    """Of the bytes or token ids sent."""
+    """The digest of the bytes or token ids sent."""
     decoding: dict[str, float | int | str | bool | None] = {}
     notes: tuple[str, ...] = ()
     """Notes for the reader: 'beyond the window', 'plain path: sliding window', ..."""

@@ -1,5 +1,5 @@
-"""Asking again after a failure: whether, how often and after which wait. For samples, judges, checks of a server and
-small questions about it.
+"""Retries: whether, how often and after which wait a failed request is asked again. For samples, judges, checks of a
+server and small questions about it.
 
 Failures are classified where they are met (`Failure.transient`, `why`, `retry_after`). One that may pass is asked again
 until the attempts are used up, after a wait that doubles and is drawn at random, or after the time that the server
@@ -29,15 +29,16 @@ class RetryWait:
 
     seconds: float
     is_named: bool = False
-    """Whether the server named it, so that it is for everyone who asks that server."""
+    """Whether the server named it; then it holds for all threads that ask the server."""
 
     def drawn_out(self) -> float:
-        """Named times are drawn out by up to a tenth and 0.1 s, at most 1 s: not everyone comes back at once."""
+        """Named times are extended at random by up to a tenth and 0.1 s, at most 1 s, so that threads do not return at
+        once."""
         return self.seconds + (random.uniform(0, min(1.0, 0.1 + self.seconds / 10)) if self.is_named else 0.0)
 
 
 class RateLimit:
-    """For how long a server has answered requests with nothing but 429, in any thread."""
+    """The time for which a server has answered all requests with 429, in any thread."""
 
     def __init__(self, limit_seconds: float) -> None:
         self._limit = limit_seconds
@@ -53,7 +54,7 @@ class RateLimit:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has been waited for as long as the limits allow."""
+        """Whether the wait has lasted as long as the limits allow."""
         since = self._since
         return since is not None and time.monotonic() - since >= self._limit
 
@@ -74,7 +75,7 @@ class Backoff:
         self._rate_limit_wait = rate_limit_wait
 
     def note(self, outcomes: Iterable[Outcome]) -> None:
-        """What one attempt brought, so that it is known how long a rate limit has lasted."""
+        """Notes the results of one attempt, which show how long a rate limit has lasted."""
         failures = [outcome if isinstance(outcome, Failure) else None for outcome in outcomes]
         if None in failures:
             self.rate_limit.lifted()
@@ -90,7 +91,7 @@ class Backoff:
 
 
 class Attempts:
-    """The failed attempts at one thing."""
+    """The failed attempts of one request."""
 
     def __init__(self, backoff: Backoff) -> None:
         self._backoff = backoff
@@ -98,7 +99,8 @@ class Attempts:
         self._limited = 0
 
     def wait_after(self, failures: Sequence[Failure]) -> RetryWait | None:
-        """The wait after an attempt that ended with these failures, all of which may pass; None if it was the last."""
+        """The wait after an attempt that ended with these failures, all of them transient; None after the last
+        attempt."""
         if all(failure.why == "rate_limited" for failure in failures):
             self._limited += 1
         else:
@@ -107,12 +109,12 @@ class Attempts:
         if self._failed >= most or (self._limited >= most and self._backoff.rate_limit.is_over):
             return None
         retry_after = max((f.retry_after for f in failures if f.retry_after is not None), default=0.0)
-        if retry_after >= FIRST_WAIT_SECONDS:  # 0 is no time: with it, a rate limit would be asked without a pause
+        if retry_after >= FIRST_WAIT_SECONDS:  # 0 would retry a rate limit without a pause
             return RetryWait(retry_after, is_named=True)
         return RetryWait(_growing_wait(self._failed + self._limited))
 
 
 def _growing_wait(attempt: int) -> float:
-    """Seconds to wait after this attempt, where nobody names a time."""
+    """Seconds to wait after this attempt, if the server names no time."""
     longest = min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2 ** min(attempt - 1, _DOUBLINGS))
     return random.uniform(longest / 2, longest)

@@ -31,7 +31,7 @@ class BatchLimits:
     hours: int
     """The time in which the provider means to answer; what is not answered then expires."""
     source: str
-    """Where that is said, with the date it was read."""
+    """The source of these numbers, with the date it was read."""
 
 
 BatchStatus = Literal["running", "ended", "cancelled", "refused", "full", "gone"]
@@ -58,7 +58,7 @@ class BatchReply:
 
 
 class Undecided:
-    """A batch may be the one that is looked for, which can be said when it has ended."""
+    """A batch may be the one searched for. That is certain only when the batch has ended."""
 
 
 UNDECIDED = Undecided()
@@ -72,11 +72,11 @@ class Batches(Protocol):
 
     @property
     def address(self) -> str:
-        """Where they are, for errors."""
+        """The location of the batches, for errors."""
         ...
 
     def line(self, name: str, document: Document, probe: Probe) -> tuple[bytes, Sent]:
-        """A question under its name in the batch, and what its record says about it."""
+        """A question under its name in the batch, and the part of its record that says what was sent."""
         ...
 
     def submit(self, tag: str, lines: Sequence[bytes]) -> str | Failure:
@@ -91,19 +91,19 @@ class Batches(Protocol):
     def state(self, id: str) -> BatchState | Failure: ...
 
     def replies(self, id: str) -> Mapping[str, BatchReply | Failure] | Failure:
-        """By name, what came back in a batch that has ended. A question without a reply was not answered."""
+        """The replies in a batch that has ended, by name. A question without a reply was not answered."""
         ...
 
     def read(self, reply: BatchReply, question: Question, sent: Sent) -> Completion | Failure:
-        """What the reply to a question says. A failure is transient if asking again may help."""
+        """The outcome in the reply to a question. A failure is transient if asking again may help."""
         ...
 
 
 class QuestionWriter(Protocol):
-    """What writes the request of a question and reads the reply to it, for batches: a model."""
+    """Writes the request of a question and reads the reply to it, for batches. Models implement it."""
 
     def batch_request(self, document: Document, probe: Probe) -> tuple[str, bytes, Sent]:
-        """The path of the endpoint, the body, and what the record says about it."""
+        """The path of the endpoint, the body, and the part of the record that says what was sent."""
         ...
 
     def batch_outcome(self, reply: BatchReply, question: Question, sent: Sent) -> Completion | Failure:

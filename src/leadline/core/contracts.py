@@ -116,12 +116,12 @@ class Task(Options):
     request: ClassVar[Request] = "answer"
     """What its probes ask a model for."""
     options_elsewhere: ClassVar[Mapping[str, str]] = {}
-    """Options of related tasks, with the task's name: whoever gives one here is told that name."""
+    """Options of related tasks, with the task's name, which the error about such an option names."""
     depth_independent: ClassVar[bool] = False
     """Whether one document answers all depths in every reading mode, because it does not depend on them."""
     has_length_zero: ClassVar[bool] = False
-    """Whether it can be asked at length 0: a question alone, once for every sample, beside which longer ones are
-    judged. Its answers enter no mean, verdict or comparison."""
+    """Whether it can be asked at length 0: a question alone, once for every sample, with which longer prompts are
+    compared. Its answers enter no mean, verdict or comparison."""
 
     placement: Placement = Field(
         "depth", description="evidence at the depths of the grid, or anywhere, drawn for each sample"
@@ -152,12 +152,13 @@ class Task(Options):
 
     @property
     def is_aggregated(self) -> bool:
-        """Whether its scores are in means, verdicts and comparisons: answers to questions that have their document."""
+        """Whether its scores enter means, verdicts and comparisons: only answers to questions with their document
+        do."""
         return self.request == "answer" and not self.no_context
 
     @property
     def samples_per_document(self) -> int:
-        """How many samples one document answers in shared and nested reading, beside all depths."""
+        """The number of samples, besides all depths, that one document answers in shared and nested reading."""
         return 1
 
     def cluster(self, cells: Sequence[Cell]) -> Cluster:
@@ -195,7 +196,7 @@ class Task(Options):
         return ()
 
     def choices(self) -> dict[str, str]:
-        """How everything was decided that the definitions of its metrics leave open, for the manifest."""
+        """The decisions that the definitions of its metrics leave open, for the manifest."""
         return {}
 
 
@@ -225,7 +226,7 @@ class ModelCard(Options):
     window_is_hard: bool = True
     """Whether more tokens than the window are refused, rather than only outside the training."""
     window_origin: str = ""
-    """Who says how large the window is, such as config.json."""
+    """The source of the window's size, such as config.json."""
     constants: dict[str, int] = {}
     """Sizes of the architecture at which reading may change, in tokens, by what they are: a sliding window, ..."""
     fingerprints: dict[str, str] = {}
@@ -237,9 +238,9 @@ class ModelCard(Options):
     """Whether our counts of prompts are estimates, so that only the model's own counts, its receipts, say how long they
     were."""
     slots: int | None = Field(None, exclude=True)
-    """How many requests its server answers at once, where it says so: more would only wait there."""
+    """The requests that its server answers at once, if it states them. More would only wait there."""
     plan_only: str = Field("", exclude=True)
-    """Why it can be planned for and not asked, such as missing weights; empty if it can be asked."""
+    """The reason why it can be planned for but not asked, such as missing weights; empty if it can be asked."""
 
 
 class Model(Protocol):
@@ -268,11 +269,11 @@ class Model(Protocol):
 
 @runtime_checkable
 class LogprobModel(Protocol):
-    """A model that gives log-probabilities of tokens. All that is asked of one text takes one reading of it."""
+    """A model that gives log-probabilities of tokens. All requests about one text take one reading of it."""
 
     @property
     def plain(self) -> Frame:
-        """The frame of a text without chat template: only what the tokenizer begins a text with, if anything."""
+        """The frame of a text without chat template: only the tokenizer's beginning of text, if it has one."""
         ...
 
     def nll(
@@ -306,7 +307,7 @@ class KnowsDecoding(Protocol):
 
     @property
     def is_greedy(self) -> bool:
-        """Whether answers are decoded greedily, as far as is known by now: a refusal may say otherwise later."""
+        """Whether answers are decoded greedily, as far as known: a later refusal may change it."""
         ...
 
 
@@ -325,17 +326,18 @@ class CompactsSessions(Protocol):
 
     @property
     def kept_reader(self) -> str:
-        """Whose items it can read: `KeptSession.reader`."""
+        """The reader of the items that it can use: `KeptSession.reader`."""
         ...
 
     def compact_session(self, messages: Sequence[Mapping[str, str]], keep: int) -> KeptSession | Failure:
-        """What the provider retains of messages with role and content, in about `keep` tokens where it can be told."""
+        """The part of messages (role and content) that the provider retains, in about `keep` tokens if it takes a
+        number."""
         ...
 
 
 @runtime_checkable
 class NextTokenModel(Protocol):
-    """A model that tells which tokens it expects after cuts of a text."""
+    """A model that lists the tokens it expects after cuts of a text."""
 
     def next_tokens(
         self, ids: Ids, cuts: Sequence[int], count: int, *, fresh: bool = False
@@ -350,7 +352,7 @@ class MarginModel(Protocol):
     """A model that can record how far the first token of each answer was ahead of the second candidate."""
 
     def keep_margins(self) -> None:
-        """From now on completions have their `margin`, where it can be had."""
+        """From now on completions have their `margin`, if the model gives it."""
         ...
 
 
@@ -359,7 +361,7 @@ class TimedModel(Protocol):
     """A model whose first token and rate of decoding can be timed."""
 
     def time_answer(self, ids: Ids, tokens: int) -> AnswerTime | Failure:
-        """Of an answer of `tokens` tokens to a prompt that was not read before."""
+        """The times of an answer of `tokens` tokens to a prompt that was not read before."""
         ...
 
 
@@ -388,11 +390,11 @@ class Remote(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PrefixCache:
-    """What a server says about its prefix cache; the defaults where it does not say."""
+    """A server's statements about its prefix cache; the defaults where it makes none."""
 
     tokens: int | None = None
     slots: int | None = None
-    """Where each request is read in a slot that keeps one prompt (llama.cpp): the number of slots."""
+    """The number of slots, if each request is read in a slot that keeps one prompt (llama.cpp)."""
     block: int = 1
     """Tokens that are kept or dropped together."""
     least: int = 1
@@ -401,7 +403,7 @@ class PrefixCache:
     primes: bool = False
     """Whether a document is written to it by a request of its own, before its questions."""
     hours: float = 0.0
-    """For how long each cut of a document is kept at most, where that is paid by the hour."""
+    """The longest time that each cut of a document is kept, if storage is paid by the hour."""
 
 
 @runtime_checkable
@@ -453,7 +455,7 @@ class PromptFormat(Protocol):
         ...
 
     def notes(self, tasks: Mapping[str, Task]) -> Sequence[str]:
-        """What the user should know about these tasks, by title. Raises for those it cannot hold."""
+        """Notes for the user about these tasks, by title. Raises for tasks that the format cannot hold."""
         ...
 
     def path(self, output: Path, cell: Cell) -> Path:

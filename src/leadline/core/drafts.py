@@ -143,7 +143,7 @@ EXTRA_ALLOWANCE = "extra_allowance"
 
 OnOverflow = Literal["send", "middle", "refuse", "drop"]
 ToolDeclaration = Literal["auto", "template", "text"]
-"""Send it all the same; cut its middle; count it as failed; leave it out."""
+"""Send the prompt unchanged; cut its middle; count it as failed; leave it out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ class Draft:
     tools: tuple[Tool, ...] = ()
     """Tools that are declared to the model."""
     kept: KeptSession | None = None
-    """What its provider retained of a session, where that is no text."""
+    """The part of a session that its provider retained, if that is no text."""
     declare: ToolDeclaration = "auto"
     """Where tools are declared: in the model's own chat template, in the text, or in the text where the template
     declares none."""

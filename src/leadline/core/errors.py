@@ -39,7 +39,7 @@ class LeadlineError(Exception):
 
     exit_code: ClassVar[int] = 70
     usual_fix: ClassVar[str] = ""
-    """What helps in most cases, for errors that say nothing better."""
+    """The usual fix, for errors without one of their own."""
 
     def __init__(self, what: str, *, where: str = "", fix: str = "") -> None:
         super().__init__(what)

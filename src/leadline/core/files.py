@@ -55,12 +55,12 @@ def read_bytes(path: Path, *, error: ErrorType = SourceError, fix: str = "") -> 
 
 
 MAX_FILE_BYTES = 64 << 20
-"""Of the files of a run folder that are read at once; records are read line by line and have no bound."""
+"""The largest file of a run folder that is read whole. Records are read line by line and have no bound."""
 
 
 def open_inside(path: Path) -> IO[bytes]:
-    """Opens a file of a run folder, which may be anyone's, without ever waiting: only a regular file, and no link that
-    leads out of the folder. Raises OSError otherwise; FileNotFoundError where nothing has this name."""
+    """Opens a file of a run folder, which may come from a stranger, without ever waiting: only a regular file, and no
+    link that leads out of the folder. Raises OSError otherwise; FileNotFoundError where nothing has this name."""
     flags = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
     real = Path(os.path.realpath(path))
     if path.is_symlink() and not real.is_relative_to(os.path.realpath(path.parent)):

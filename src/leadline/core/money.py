@@ -65,7 +65,7 @@ class Tariff(msgspec.Struct, frozen=True, omit_defaults=True):
     model: str
     rates: Rates
     above: tuple[tuple[int, Rates], ...] = ()
-    """Other prices of prompts with more tokens, by rising numbers."""
+    """Other prices for prompts with more tokens, in ascending order."""
     currency: str = "usd"
     date: str = ""
     source: str = ""
@@ -74,7 +74,7 @@ class Tariff(msgspec.Struct, frozen=True, omit_defaults=True):
     """Shorter beginnings are not cached by the provider."""
 
     def cost(self, prompt: int, output: int = 0, *, cached: int = 0, written: int = 0) -> float:
-        """Of one request that was not sent yet. Tokens below the provider's minimum are never cached."""
+        """The cost of one request that was not sent yet. Tokens below the provider's minimum are never cached."""
         if cached + written < self.least:
             cached = written = 0
         return self._rates_of(prompt).cost(prompt, output, cached, written)
@@ -87,7 +87,8 @@ class Tariff(msgspec.Struct, frozen=True, omit_defaults=True):
         return next((rates for tokens, rates in reversed(self.above) if prompt > tokens), self.rates)
 
     def cost_of(self, record: Record) -> float:
-        """Of a recorded request, by the server's counts and where it gives none by ours. A failure costs nothing."""
+        """The cost of a recorded request, by the server's counts, or by ours where it gives none. A failure costs
+        nothing."""
         outcome = record.outcome
         if not isinstance(outcome, Completion):
             return 0.0
@@ -100,7 +101,7 @@ class Tariff(msgspec.Struct, frozen=True, omit_defaults=True):
         return rates.cost(prompt, output, cached, written) + rates.cost(primed, 0, 0, primed)
 
     def cost_of_payment(self, payment: Payment) -> float:
-        """Of requests to another model than the tested one."""
+        """The cost of requests to another model than the tested one."""
         prompt, output = payment.prompt_tokens // payment.requests, payment.output_tokens // payment.requests
         cached = min(prompt, payment.cached_tokens // payment.requests)
         return payment.requests * self._rates_of(prompt).cost(prompt, output, cached, 0)

@@ -1,7 +1,7 @@
 """The record of a question and its answer on disk.
 
     Score     what a scorer makes of a completion
-    Needs     which part of the document answers the question
+    Needs the part of the document that answers the question
     Receipt   whether the model read as many tokens as were sent
     Record    a question and its answer, with all that grading it again needs: one line of records.jsonl
 
@@ -25,7 +25,7 @@ class Score(msgspec.Struct, frozen=True, omit_defaults=True):
     answer: str = ""
     explanation: str = ""
     metric: str = ""
-    """Of a scorer that has one for each data set, the metric it chose."""
+    """The metric that a scorer chose, if it has one for each data set."""
 
 
 FailureClass = Literal[
@@ -78,7 +78,7 @@ class PlantedRecord(msgspec.Struct, frozen=True):
 
 
 class Needs(msgspec.Struct, frozen=True):
-    """What of the document answers a question: pieces of text, and how far apart they are."""
+    """The pieces of the document that answer a question, and their distance."""
 
     pieces: int
     span: int
@@ -105,7 +105,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     evidence: tuple[str, ...] = ()
     """The facts that the question needs, each with some of the text around it, for judges and readers."""
     needs: Needs | None = None
-    """What of the document answers the question; None if that is not known, or without a document."""
+    """The part of the document that answers the question; None if that is not known, or without a document."""
     body_tokens: int
     """Tokens of the document up to the cut, without what precedes the body."""
     prompt_tokens: int
@@ -119,9 +119,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     other_value: str = ""
     """A value in the answer that is none of the targets, and that another line of the document has."""
     prompt_digest: str = ""
-    """Of the prompt's text, template included as far as it is known; empty in older runs."""
+    """The digest of the prompt's text, template included as far as it is known; empty in older runs."""
     preparation_seconds: float = 0.0
-    """What was done to the text before it was asked about, such as compacting it, took so long."""
+    """The time of preparing the text before it was asked about, such as compacting it."""
     attempts: int
     started: float
     seconds: float

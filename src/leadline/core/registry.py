@@ -62,7 +62,7 @@ def plugin_file(name: str) -> Path | None:
 
 
 def plugin_digest(name: str) -> str:
-    """Of the code of a plugin given as `FILE.py:NAME`, which has no version; empty for all others."""
+    """The digest of a plugin's code given as `FILE.py:NAME`, which has no version; empty for all others."""
     file = plugin_file(name)
     return digest_bytes(file.read_bytes()) if file is not None else ""
 
@@ -80,8 +80,8 @@ _folder_trust: ContextVar[_FolderTrust | None] = ContextVar("folder_trust", defa
 
 @contextmanager
 def names_of_folder(folder: Path | str, named: Iterable[str] = (), *, trust: bool = False) -> Iterator[None]:
-    """Inside, names come from a run folder, which may be anyone's: a file is imported only if the user gave it too
-    (`named`), or trusts the folder."""
+    """Inside, names come from a run folder, which may come from a stranger: a file is imported only if the user gave it
+    too (`named`), or trusts the folder."""
     allowed = frozenset(os.path.realpath(file) for file in map(plugin_file, named) if file is not None)
     previous = _folder_trust.set(None if trust else _FolderTrust(str(folder), allowed))
     try:
@@ -97,7 +97,7 @@ def _refuse_untrusted(path: Path) -> None:
 
 
 def refuse_foreign_command(command: str) -> None:
-    """Raises while the names of a run folder are resolved that the user does not trust: it may be anyone's."""
+    """Raises while names are resolved from a run folder that the user does not trust."""
     trust = _folder_trust.get()
     if trust is not None:
         raise UntrustedFile(Path(command), trust.folder)

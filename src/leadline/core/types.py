@@ -117,7 +117,8 @@ def _without_sweep(label: str) -> str:
 
 Match = Literal["all", "any"]
 Mistakes = Mapping[str, tuple[str, ...]]
-"""Wrong answers by what each of them would show, such as "stale fact": a failure class has them as its detail."""
+"""Wrong answers by the mistake that each would show, such as "stale fact", which becomes the detail of the failure
+class."""
 QuestionFamily = Literal[
     "", "needle", "tracing", "counting", "questions", "walks", "records", "worlds", "ladder", "copying", "mrcr",
     "items", "calls", "memory",
@@ -155,11 +156,11 @@ class Question(msgspec.Struct, frozen=True, omit_defaults=True):
     family: QuestionFamily = ""
     """Which mistakes the failure classes look for."""
     value_kind: ValueKind | None = None
-    """What the task drew its values as; None where their form has to be read from the targets."""
+    """The kind of value that the task drew; None where the form has to be read from the targets."""
     demonstration: tuple[str, ...] = ()
     """Values of the solved example before the document."""
     answer_form: str = ""
-    """What an answer must look like, with `{answer}` for its values: `Final Answer: [{answer}]`. Empty: any way."""
+    """The required form of an answer, with `{answer}` for its values: `Final Answer: [{answer}]`. Empty: any way."""
     mistakes: Mistakes = {}
     code_word: str = ""
     """What the answer must begin with."""
@@ -171,11 +172,11 @@ class Question(msgspec.Struct, frozen=True, omit_defaults=True):
     """The answers to choose from, where they are a closed list."""
     reference: Reference | None = None
     ordinal: int = 0
-    """Of several texts alike, which one is asked for, counted from 1."""
+    """The number of the text that is asked for among several similar ones, counted from 1."""
 
     @property
     def tags(self) -> dict[str, str]:
-        """The labels and, as text, the fields that say what kind of question it is: what results are broken down by."""
+        """The labels and, as text, the fields for the kind of question. Results are broken down by them."""
         tags: dict[str, str] = {}  # for every record of a page: most questions have few of them
         if self.family:
             tags["family"] = self.family
@@ -199,7 +200,7 @@ class Question(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """How a model wraps one user turn: text before it, text after it, and where an answer prefix goes.
+    """The text that a model puts before and after one user turn, and the place of an answer prefix.
 
     The prompt a model reads is  before + user text + after + answer prefix.  `form` says what is sent:
     messages (the server applies its template), text (a completion), or ids (in process).
@@ -284,17 +285,18 @@ class TokenNLL:
     spans: tuple[Nats, ...]
     notes: tuple[str, ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
-    """What it took where a server was asked: requests, prompt_tokens, and cached_tokens of those, if it states them."""
+    """The cost at a server: requests, prompt_tokens, and cached_tokens of those, if it states them."""
 
 
 @dataclass(frozen=True, slots=True)
 class NextToken:
-    """What a model expects after the first tokens of a text."""
+    """The tokens that a model expects after the first tokens of a text."""
 
     top: Mapping[str, float]
     """Log-probabilities in nats of the likeliest next tokens, by their text."""
     actual: float | None = None
-    """That of the token that follows in the text; None at its end, and where it is not among those that are listed."""
+    """The log-probability of the token that follows in the text; None at its end, and for a token that is not
+    listed."""
     cached: int | None = None
     """Tokens before it that came from a cache, where the server says."""
 
@@ -345,7 +347,7 @@ class Probe:
     schema: Mapping[str, object] | None = None
     """A JSON schema of the answer, which a server enforces if it can."""
     not_asked: Failure | None = None
-    """Why it is not sent, if that was decided when the document was made."""
+    """The reason why it is not sent, if that was decided when the document was made."""
     correction: int = 0
     """Tokens that the prompt has by the provider's count beyond those in the tokenizer that laid it out."""
     notes: tuple[str, ...] = ()
@@ -364,11 +366,11 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class KeptSession:
-    """What a provider's own compaction retained of a session."""
+    """The part of a session that a provider's own compaction retained."""
 
     text: str = ""
     items: tuple[Mapping[str, object], ...] = ()
-    """In place of a text where only the provider can read it: what its requests then begin with."""
+    """The beginning of later requests in place of a text, if only the provider can read it."""
     reader: str = ""
     """The server and model that made the items, and alone can read them."""
     read: int = 0
@@ -399,9 +401,9 @@ class Document:
     tools: tuple[Tool, ...] = ()
     """Tools that a chat server is sent beside the messages; the frame has what its template makes of them."""
     preparation_seconds: float = 0.0
-    """What was done to the text before it was laid out took so long, such as compacting it."""
+    """The time of preparing the text before it was laid out, such as compacting it."""
     kept: KeptSession | None = None
-    """What stands before the text in a form that only its provider can read; its tokens are not in `ids`."""
+    """A beginning before the text in a form that only its provider can read. Its tokens are not in `ids`."""
 
     @property
     def ids(self) -> Ids:
@@ -412,7 +414,7 @@ class Document:
         return self.tokens
 
     def __reduce__(self) -> tuple[Callable[..., Document], tuple[Any, ...]]:
-        """With its token ids, since what puts them together is of this process."""
+        """With its token ids, since the function that joins them belongs to this process."""
         values = {f.name: getattr(self, f.name) for f in fields(self)} | {"tokens": self.ids}
         return Document, tuple(values.values())
 
@@ -447,7 +449,7 @@ class Document:
         return np.concatenate([self.ids[: probe.cut], probe.suffix_ids])
 
     def prompt_digest(self, probe: Probe) -> str:
-        """Of the prompt's text, so the same for every engine that is given the same text."""
+        """The digest of the prompt's text, so the same for every engine that gets the same text."""
         return digest_prompt(self.prompt_text(probe))
 
     def planted(self, probe: Probe) -> tuple[Planted, ...]:

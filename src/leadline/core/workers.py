@@ -1,5 +1,5 @@
 """The threads that ask: as many as are wanted, or as this process may have. For runs, judges, checks of a server and a
-server's tokenizer. A process that is refused more threads or files gets on with fewer, and `notify` is told so."""
+server's tokenizer. A process that gets no more threads or files continues with fewer, and calls `notify`."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ def _take(waiting: deque[T]) -> T | None:
 
 
 def within_file_limit(count: int, notify: Callable[[str], None]) -> int:
-    """How many of these workers, with a connection each, this process may have; at least one. The limit itself is the
-    process's own: `leadline` raises its own in leadline.cli.process."""
+    """The number of these workers, with a connection each, that this process may have; at least one. The limit itself
+    is the process's own: `leadline` raises its own in leadline.cli.process."""
     if resource is None:
         return count
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -1,4 +1,4 @@
-"""What can be read from the text of an answer: its words and the values it gives.
+"""Reads the text of an answer: its words and the values it gives.
 
 Strict scoring and failure classes share these functions, so that they agree.
 """

@@ -48,7 +48,7 @@ class Copied:
     right: bool
     """The one that was asked for."""
     ordinal: int = 0
-    """Of another of its kind and topic, counted from 1; 0 for any other text."""
+    """The number of another text of its kind and topic, counted from 1; 0 for any other text."""
     none: bool = False
     """No known text at all."""
 

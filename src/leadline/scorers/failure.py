@@ -126,7 +126,8 @@ def value_of_another_line(question: Question, answer: str, document_text: str) -
 
 
 def _place_of_whole(value: str, text: str) -> int:
-    """Where a value first stands in a text without letters, digits or hyphens beside it; -1 if nowhere."""
+    """The position of the first occurrence of a value in a text without letters, digits or hyphens beside it; -1 if
+    none."""
     at = text.find(value)
     while at >= 0:
         end = at + len(value)
@@ -235,8 +236,7 @@ class _WrongAnswer:
         self.slip = self._slip()
 
     def _foreign(self) -> str:
-        """Whose values, other than the targets, the answer contains: the demonstration's, those of a known mistake, or
-        other planted ones."""
+        """The origin of wrong values in the answer: the demonstration, a known mistake, or other planted facts."""
         targets = {clean(t) for t in self.question.targets}
         demonstration = [w for w in self.question.demonstration if clean(w) not in targets]
         if self.words.occurring(demonstration):

@@ -1,11 +1,11 @@
 """Scorers for values in an answer: Leadline's own, RULER's as published, and abstention.
 
-match.all     the share of targets that stand in the answer as whole tokens
-match.any     1 when any target stands in the answer as a whole token
+match.all     the share of targets that are in the answer as whole tokens
+match.any     1 when any target is in the answer as a whole token
 match.exact   1 when the answer is one of the targets and nothing else (punctuation around it aside)
 ruler.v1      NVIDIA/RULER, scripts/eval/evaluate.py (post-processing) and scripts/eval/synthetic/constants.py
               (string_match_all; string_match_part where the question has match="any"). Case-insensitive substrings
-ruler.strict  match.all (match.any) where no other value of the targets' kind stands in the answer, else 0
+ruler.strict  match.all (match.any) where no other value of the targets' kind is in the answer, else 0
 
 The rules read no wording and are the same in every language. Substring credit can be gamed: an answer that lists every
 number it saw contains the right one, and "no" is part of "know". ruler.strict <= match.all <= ruler.v1 for every
@@ -43,7 +43,7 @@ class RuleScorer:
 
 
 def given_targets(question: Question, answer: str) -> list[str]:
-    """The targets, duplicates included, that stand in an answer as whole tokens: letter for letter, in any case."""
+    """The targets, duplicates included, that are in an answer as whole tokens: letter for letter, in any case."""
     said = Words(answer)
     plain = post_process(answer).lower()
     return [t for t in question.targets if t.lower() in plain and (said.count(t) or _is_only_signs(t))]

@@ -13,8 +13,8 @@ import unicodedata
 from functools import cache
 
 VERSION = "4"
-"""Of all scorers: raised whenever an answer could get another score. 4: whole tokens, whatever the wording around
-them; strict scores are 0 where another value stands."""
+"""The version of all scorers, raised whenever an answer could get another score. 4: whole tokens, with any wording
+around them; strict scores are 0 beside another value."""
 
 _PUNCTUATION = string.punctuation + " \u2026"
 
@@ -95,7 +95,7 @@ def whole_number(text: str) -> int | None:
 
 
 def post_process(prediction: str) -> str:
-    """What RULER does before it compares: strip, control characters to line breaks, strip again; nothing else."""
+    """The text as RULER compares it: strip, control characters to line breaks, strip again; nothing else."""
     return re.sub("[\x00-\x1f]", "\n", prediction.strip()).strip()
 
 

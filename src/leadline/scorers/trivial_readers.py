@@ -1,4 +1,4 @@
-"""What a task gives to readers that understand nothing: answers by position or form, without a look at the question.
+"""The scores of readers that understand nothing: they answer by position or form, without reading the question.
 
     first          the first strings that look like an answer
     last           the last ones
@@ -6,7 +6,7 @@
     most frequent  those that occur most often
     needle form    the first that stand in a sentence of the form in which facts are planted
 
-A task on which one of them scores high measures whether a model finds what stands out. `leadline tasks show NAME` says
+A task on which one of them scores high measures whether a model finds conspicuous text. `leadline tasks show NAME` says
 what they score.
 """
 
