@@ -106,7 +106,7 @@ def allowance(folder: Path) -> None:
 
 def judges(folder: Path) -> None:
     judge = "sim:judge?seed=1"
-    judged = run(folder, judges={"models": [judge], "floor": 0})
+    judged = run(folder, judges={"models": [judge], "min_accuracy": 0})
     assert {verdict.judge for verdict in read_verdicts(judged.folder).values()} >= {judge}
 
 
@@ -166,13 +166,13 @@ def ray(folder: Path) -> None:
         run(folder, **of_server(server, ray=2))
 
 
-def anyway(folder: Path) -> None:
+def allow_tokenizer_mismatch(folder: Path) -> None:
     with FakeServer(kind="vllm") as server:
-        values = of_server(server, anyway=False)
+        values = of_server(server, allow_tokenizer_mismatch=False)
         values["model"] = values["model"].replace("tokenizer=bytes", "tokenizer=whitespace")
         with pytest.raises(LeadlineError, match="tokenizer"):
             leadline.measure(make_spec({**GRID, **values}), folder / "run", checks=False)
-        values["limits"] = {"anyway": True}
+        values["limits"] = {"allow_tokenizer_mismatch": True}
         assert leadline.measure(make_spec({**GRID, **values}), folder / "run", checks=False).totals.done == 4
 
 
@@ -216,7 +216,7 @@ EFFECTS: dict[str, Callable[[Path], None]] = {
     effect.__name__: effect
     for effect in (
         model, tasks, lengths, depths, samples, reading, seed, until, allowance, judges, log, limits, workers, timeout,
-        attempts, rate_limit_wait, breaker, ray, anyway, prices, tier, batch, repeats, budget, time,
+        attempts, rate_limit_wait, breaker, ray, allow_tokenizer_mismatch, prices, tier, batch, repeats, budget, time,
     )
 }  # fmt: skip
 

@@ -193,7 +193,7 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert len(set(seen.values())) == 4
     with FakeServer(kind="plain", window=4096) as server:
         ask_server(server, folder / "plain", f"tokenizer=bytes&template={own}")
-        ask_server(server, folder / "greeting", f"tokenizer=bytes&template={other}&anyway=true")
+        ask_server(server, folder / "greeting", f"tokenizer=bytes&template={other}&allow_tokenizer_mismatch=true")
     return folder
 
 

@@ -61,12 +61,12 @@ def test_odd_tasks_in_a_spec_end_no_command_with_70(recorded: Path, run: Path, s
 def test_an_odd_frame_ends_no_judge_with_70(run: Path, say: Say, name: str) -> None:
     for value in ([], ["x"], {"a": 1}, {"before": 1, "after": [], "joints": [1]}, 5, None, True, ["x", 1]):
         change(run, f"frame.{name}", value)
-        code, _, err = say("judge", str(run), "--with", JUDGE, "--floor", "0")
+        code, _, err = say("judge", str(run), "--with", JUDGE, "--min-accuracy", "0")
         assert code != 70, (name, value, err)
 
 
 def test_a_draw_of_labels_that_is_not_utf_8_is_drawn_anew(run: Path, say: Say) -> None:
-    assert say("judge", str(run), "--with", JUDGE, "--floor", "0").code == 0
+    assert say("judge", str(run), "--with", JUDGE, "--min-accuracy", "0").code == 0
     (run / "labels.draw.json").write_bytes(b'{"rubric": "\xff\xfe", "strata": {}}')
     code, _, err = say("judge", str(run), "--label", "5")
     assert code == 0, err

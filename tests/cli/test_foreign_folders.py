@@ -94,7 +94,7 @@ def test_rescore_and_judge_import_no_file_that_a_run_folder_names(
 ) -> None:
     run, refused = tmp_path / "run", 0
     for field in NAMING:
-        for words in (["rescore", str(run)], ["judge", str(run), "--with", JUDGE, "--floor", "0"]):
+        for words in (["rescore", str(run)], ["judge", str(run), "--with", JUDGE, "--min-accuracy", "0"]):
             plant(recorded, run, field, planted)
             code, _, err = say(*words)
             assert not ran(tmp_path), f"{words[0]} imported the file named by {field}"
@@ -130,7 +130,7 @@ def test_a_name_that_only_decoding_reveals_is_not_imported(
     hidden = "function:x?function=.%2Fplanted%2Epy%3Amine"
     for model in (hidden, "./planted.py:mine?window=1k", "ray:./planted.py:mine"):
         plant(recorded, run, ("spec", "model"), model)
-        say("judge", str(run), "--with", JUDGE, "--floor", "0")
+        say("judge", str(run), "--with", JUDGE, "--min-accuracy", "0")
         assert not ran(tmp_path), model
 
 
@@ -154,11 +154,22 @@ def test_no_command_that_takes_a_run_folder_imports_a_file_that_it_names(
         ["score", folder],
         ["rescore", folder],
         ["judge", folder],
-        ["judge", folder, "--with", JUDGE, "--floor", "0"],
+        ["judge", folder, "--with", JUDGE, "--min-accuracy", "0"],
         ["judge", folder, "--label", "5"],
         ["run", "niah", "--model", "sim:perfect?window=1k", "--lengths", "512", "--out", folder, "--no-figure"],
         ["plan", "niah", "--model", "sim:perfect?window=1k", "--lengths", "512", "--out", folder, "--json"],
-        ["plan", "niah", "--model", "sim:perfect?window=1k", "--lengths", "512", "--like", folder, "--detect", "5pt"],
+        [
+            "plan",
+            "niah",
+            "--model",
+            "sim:perfect?window=1k",
+            "--lengths",
+            "512",
+            "--noise-from",
+            folder,
+            "--detect",
+            "5pt",
+        ],
         ["card", folder],
         ["badge", folder],
         ["board", folder, str(base)],

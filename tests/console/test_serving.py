@@ -126,7 +126,7 @@ def test_a_judge_is_served(say: Say, tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert say("run", "niah", "--model", "sim:perfect", "--lengths", "1k", "--depths", "2", "--samples", "1",
                "--out", str(run), "--no-figure").code == 0  # fmt: skip
-    result = say("judge", str(run), "--serve", command(free_port(), kind="vllm", window=32768), "--floor", "0")
+    result = say("judge", str(run), "--serve", command(free_port(), kind="vllm", window=32768), "--min-accuracy", "0")
     assert "no server answers" not in result.err
     assert (run / "verdicts.jsonl").exists(), result.err
 

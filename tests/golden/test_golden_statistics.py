@@ -157,7 +157,7 @@ def test_a_plan_needs_the_same_samples_for_a_drop(
         "--detect",
         drop,
     ]
-    found = json_of(capsys, *words, *(("--like", str(runs / like)) if like else ()))
+    found = json_of(capsys, *words, *(("--noise-from", str(runs / like)) if like else ()))
     check("plans", f"{drop} {like}".strip(), numbers({"detection": found["detection"], "total": found["total"]}))
 
 

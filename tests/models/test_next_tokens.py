@@ -107,7 +107,7 @@ def test_a_server_is_asked_once_for_each_cut_and_afresh_only_with_its_own_field(
         return page({"error": "no such page"}, 404)
 
     with served_by(answer) as url:
-        name = ModelName.parse(f"openai:m?base_url={url}&tokenizer=bytes&api=completions&anyway=true")
+        name = ModelName.parse(f"openai:m?base_url={url}&tokenizer=bytes&api=completions&allow_tokenizer_mismatch=true")
         model = provider(name).open(name.name)
         assert isinstance(model, NextTokenModel)
         ids = np.frombuffer(b"a text of some bytes", np.uint8).astype(np.int32)

@@ -130,25 +130,27 @@ def test_a_server_that_refuses_half_the_prompts_is_said_first(tmp_path: Path) ->
 # --- tokenizers
 
 
-def test_a_tokenizer_that_a_plain_server_does_not_have_is_an_error_unless_wanted_anyway() -> None:
+def test_a_tokenizer_that_a_plain_server_does_not_have_is_an_error_unless_a_mismatch_is_allowed() -> None:
     with FakeServer() as server:
         with pytest.raises(TokenizerError, match="not the server's") as caught:
             open_model(server.base_url, tokenizer="whitespace")
-        assert "--anyway" in caught.value.fix
-        model = open_model(server.base_url, tokenizer="whitespace", anyway="true")
+        assert "--allow-tokenizer-mismatch" in caught.value.fix
+        model = open_model(server.base_url, tokenizer="whitespace", allow_tokenizer_mismatch="true")
     assert any("not the server's" in note for note in model.card.notes)
 
 
-def test_anyway_is_a_limit_of_the_spec_and_no_part_of_its_identity() -> None:
+def test_an_allowed_mismatch_is_a_limit_of_the_spec_and_no_part_of_its_identity() -> None:
     with FakeServer() as server:
         wrong = spec_for(server.base_url).model_copy(
             update={"model": f"openai:fake?base_url={server.base_url}&tokenizer=whitespace"}
         )
         with pytest.raises(TokenizerError):
             prepare(wrong)
-        anyway = wrong.model_copy(update={"limits": wrong.limits.model_copy(update={"anyway": True})})
-        prepare(anyway).close()
-    assert anyway.digest == wrong.digest
+        allowed = wrong.model_copy(
+            update={"limits": wrong.limits.model_copy(update={"allow_tokenizer_mismatch": True})}
+        )
+        prepare(allowed).close()
+    assert allowed.digest == wrong.digest
 
 
 def test_a_count_that_is_the_same_for_every_text_is_no_count() -> None:

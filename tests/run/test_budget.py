@@ -222,7 +222,7 @@ tasks = [{{name = "niah", keys = 1, haystack = "{write_haystack(tmp_path)}"}}]
 lengths = [1000, 2000]
 depths = 3
 samples = 4
-judges = {{models = ["{judge_name(judge)}"], floor = 0}}
+judges = {{models = ["{judge_name(judge)}"], min_accuracy = 0}}
 """
     )
     out = ["--out", str(tmp_path / "run"), "--no-figure"]
@@ -299,7 +299,7 @@ def test_judging_later_stops_before_its_budget_is_exceeded_and_continues_with_a_
     assert say(*words(server, tmp_path)).code == 0
     alone, folder = load_run(tmp_path / "run").money, tmp_path / "run"
     (tmp_path / "prices.toml").write_text(PRICES + JUDGE_PRICES)
-    grading = ["judge", str(folder), "--with", judge_name(judge), "--floor", "0"]
+    grading = ["judge", str(folder), "--with", judge_name(judge), "--min-accuracy", "0"]
     assert "a budget needs prices" in wrong(say, *grading, "--budget", "3usd").err
     assert "no effect without judges" in wrong(say, "judge", str(folder), "--budget", "3usd").err
     grading += ["--prices", str(tmp_path / "prices.toml")]
@@ -349,7 +349,7 @@ def test_report_and_judge_take_prices_and_a_tier(
     assert half == pytest.approx(full / 2)
     assert "a tier needs prices" in wrong(say, "report", folder, "--tier", "batch").err
     assert "unknown tier 'night'" in wrong(say, "report", folder, "--prices", prices, "--tier", "night").err
-    graded = say("judge", folder, "--with", judge_name(judge), "--floor", "0", "--prices", prices, "--json")
+    graded = say("judge", folder, "--with", judge_name(judge), "--min-accuracy", "0", "--prices", prices, "--json")
     assert graded.code == 0, graded.err
     assert sum(json.loads(graded.out)["judge_money"].values()) == pytest.approx(verdict_money(tmp_path / "run"))
     later = say("judge", folder)  # the prices of the verdicts are kept

@@ -105,7 +105,7 @@ def test_a_server_that_keeps_nothing_of_a_single_document_has_no_limit() -> None
 
 
 def test_a_prompt_too_short_for_a_hosted_cache_is_no_miss() -> None:
-    limit = DocumentLimit(PrefixCache(least=1024))
+    limit = DocumentLimit(PrefixCache(min_tokens=1024))
     limit.opened(100)
     limit.learn(1100, 0)
     assert not limit.admits(100)

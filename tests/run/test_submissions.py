@@ -186,7 +186,10 @@ def test_questions_without_their_document_are_in_no_accuracy_and_in_no_noise(
         folder = str(tmp_path / name)
         assert run_command(["run", "qa_fiction_1", *more, *grid, "--no-figure", "--out", folder]) == 0
         capsys.readouterr()
-        assert run_command(["plan", "qa_fiction_1", *more, *grid, "--detect", "10pt", "--like", folder, "--json"]) == 0
+        assert (
+            run_command(["plan", "qa_fiction_1", *more, *grid, "--detect", "10pt", "--noise-from", folder, "--json"])
+            == 0
+        )
         found[name] = json.loads(capsys.readouterr().out)["detection"]
     entries = [submission_entry(name, "sim", tmp_path / name) for name in found]
     assert [entry.score for entry in entries] == pytest.approx([0.5, 0.5])

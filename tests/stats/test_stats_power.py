@@ -49,7 +49,7 @@ def drawn_pair(
     haystack = np.unique([str(key) for key in keys], return_inverse=True)[1]
     shape = (int(haystack.max()) + 1, samples)
     shared = 0.0 if len(set(haystack)) == len(keys) else noise.correlation
-    if noise.cause == "whole":
+    if noise.cause == "all_or_none":
         own = rng.random((len(keys), samples))
         drawn = np.where((rng.random(shape) < shared)[haystack], rng.random(shape)[haystack], own)
     else:
@@ -91,7 +91,7 @@ def test_the_stated_rates_are_those_of_compare_and_gate(
     """80 pairs, so their rates have a standard error of up to 6 points."""
     common = frozenset({"niah"} if sharing == "common" else ())
     grid = Grid(places, "nothing" if sharing == "common" else sharing, common)
-    noise, runs, rng = Noise(0.1, 0.08, cause="whole"), 80, np.random.default_rng(3)
+    noise, runs, rng = Noise(0.1, 0.08, cause="all_or_none"), 80, np.random.default_rng(3)
     clauses = parse_gate("overall >= -2; length:* >= -5; task:* >= -4")
     worse = failed = passed = 0
     for _ in range(runs):

@@ -239,7 +239,7 @@ class CallWriter:
             *self.run()[1:],
             *self.maybe("--detect", self.odd()),
             *self.maybe("--price-in", self.odd()),
-            *self.maybe("--like", self.run_folder(0.9), "--detect", "5pt", chance=0.2),
+            *self.maybe("--noise-from", self.run_folder(0.9), "--detect", "5pt", chance=0.2),
         ]
 
     def build(self) -> list[str]:

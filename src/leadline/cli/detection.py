@@ -35,16 +35,16 @@ SEARCH_RUNS, STATED_RUNS = 500, 2000
 """Simulated comparisons: while looking for a number of samples, and behind a rate that is printed."""
 
 
-def detection(plan: Plan, drop: float, like: Path | None, gate: str) -> dict[str, Any]:
+def detection(plan: Plan, drop: float, noise_from: Path | None, gate: str) -> dict[str, Any]:
     """The rates at which this plan and larger ones detect a drop, and their false alarms between equal models."""
     noise = Noise()
-    if like is not None:
-        noise = seen_noise(load_run(like).table.requested)
+    if noise_from is not None:
+        noise = seen_noise(load_run(noise_from).table.requested)
     samples = max(plan.spec.samples, 2)
     common = frozenset(title for title, task in plan.tasks.items() if task.common_haystack)
     grid = Grid(plan.points, SHARED_HAYSTACKS[plan.spec.reading], common)
 
-    def worse(count: int, size: float = drop, runs: int = SEARCH_RUNS, cause: Cause = "degrees") -> CompareRates:
+    def worse(count: int, size: float = drop, runs: int = SEARCH_RUNS, cause: Cause = "graded") -> CompareRates:
         return compare_rates(grid, count, size, replace(noise, cause=cause), runs=runs)
 
     def stated(count: int) -> list[float]:
@@ -70,7 +70,7 @@ def detection(plan: Plan, drop: float, like: Path | None, gate: str) -> dict[str
         "noise": noise.discordance,
         "discordance": sum(noise.chances(drop)),
         "correlation": noise.correlation if grid.shares else None,
-        "from": str(like) if like else "no earlier run: assumed",
+        "from": str(noise_from) if noise_from else "no earlier run: assumed",
     }
     return values | ({"gate": _gate_detection(grid, samples, drop, noise, gate)} if gate else {})
 
@@ -80,7 +80,7 @@ def _gate_detection(grid: Grid, samples: int, drop: float, noise: Noise, gate: s
     if all(clause.subject == "effective" for clause in clauses):
         raise UsageError("a gate on effective length alone cannot be planned", where="--gate", fix="add overall >= -2")
 
-    def rates(count: int, size: float, runs: int = SEARCH_RUNS, cause: Cause = "degrees") -> GateRates:
+    def rates(count: int, size: float, runs: int = SEARCH_RUNS, cause: Cause = "graded") -> GateRates:
         return gate_rates(grid, count, size, replace(noise, cause=cause), clauses, runs=runs)
 
     equal, dropped = ([rates(samples, size, STATED_RUNS, cause) for cause in _causes(grid)] for size in (0.0, drop))

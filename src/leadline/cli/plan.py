@@ -67,7 +67,7 @@ def plan(
             help="Show how many samples let `leadline compare`, and the gate of --gate, detect a drop such as 5pt.",
         ),
     ] = "",
-    like: Annotated[
+    noise_from: Annotated[
         Path | None, typer.Option(metavar="RUN", help="For --detect: an earlier run to estimate the noise from.")
     ] = None,
     gate: Annotated[str, typer.Option(metavar="BOUNDS", help="For --detect: the gate that will be applied.")] = "",
@@ -95,7 +95,7 @@ def plan(
             values |= _money_values(prepared, tariff)
             values["judges"] = _judge_values(prepared, judge_price_in, judge_price_out)
             values["repeats"] = _repeat_values(prepared, values["money"])
-            values["detection"] = detection(prepared, parse_points(detect), like, gate) if detect else None
+            values["detection"] = detection(prepared, parse_points(detect), noise_from, gate) if detect else None
         plans.append(values)
         if not flags.json_:
             if len(plans) > 1:

@@ -14,8 +14,8 @@ OPTION_GROUPS = {
         "task", "set_", "templates", "no_context", "prompts", "lengths", "depths", "samples", "reading", "seed",
     ),
     "Model": ("model", "serve", "thinking", "allowance", "ray"),
-    "Server": ("workers", "attempts", "timeout", "rate_limit_wait", "anyway", "checks", "repeats"),
-    "Stopping": ("until", "time", "base", "gate", "detect", "like"),
+    "Server": ("workers", "attempts", "timeout", "rate_limit_wait", "allow_tokenizer_mismatch", "checks", "repeats"),
+    "Stopping": ("until", "time", "base", "gate", "detect", "noise_from"),
     "Cost": (
         "batch", "prices", "tier", "budget", "tokens_per_second", "price_in", "price_out", "price_cached",
         "price_write", "judge_price_in", "judge_price_out",
@@ -26,9 +26,10 @@ OPTION_GROUPS = {
 
 RARE = frozenset(
     {
-        "templates", "prompts", "seed", "ray", "attempts", "timeout", "rate_limit_wait", "anyway", "base", "gate",
-        "like", "tier", "tokens_per_second", "price_in", "price_out", "price_cached", "price_write", "judge_price_in",
-        "judge_price_out", "include_model", "shard", "submission", "keep_prompts", "step", "run_name", "repeats",
+        "templates", "prompts", "seed", "ray", "attempts", "timeout", "rate_limit_wait", "allow_tokenizer_mismatch",
+        "base", "gate", "noise_from", "tier", "tokens_per_second", "price_in", "price_out", "price_cached",
+        "price_write", "judge_price_in", "judge_price_out", "include_model", "shard", "submission", "keep_prompts",
+        "step", "run_name", "repeats",
     }
 )  # fmt: skip
 """Options that few runs need: the help names them, and docs/specs.md explains them."""

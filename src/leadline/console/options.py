@@ -148,10 +148,11 @@ class RunOptions:
         typer.Option(metavar="N", help="Ray replicas of an in-process model; 0: as many as fit the GPUs."),
     ] = None
     judges: Annotated[list[str] | None, typer.Option(metavar="MODEL", help=JUDGES_HELP)] = None
-    anyway: Annotated[
+    allow_tokenizer_mismatch: Annotated[
         bool | None,
         typer.Option(
-            "--anyway", help="Measure although the tokenizer is not the server's. Lengths are then not its own."
+            "--allow-tokenizer-mismatch",
+            help="Measure although the tokenizer is not the server's. Lengths are then not its own.",
         ),
     ] = None
     batch: Annotated[
@@ -184,8 +185,8 @@ class RunOptions:
 
 _SPEC_FLAGS = ("model", "lengths", "depths", "samples", "reading", "seed", "allowance")
 _LIMIT_FLAGS = (
-    "workers", "attempts", "timeout", "rate_limit_wait", "ray", "anyway", "batch", "prices", "tier", "budget",
-    "repeats", "time",
+    "workers", "attempts", "timeout", "rate_limit_wait", "ray", "allow_tokenizer_mismatch", "batch", "prices", "tier",
+    "budget", "repeats", "time",
 )  # fmt: skip
 
 

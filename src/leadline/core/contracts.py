@@ -397,7 +397,7 @@ class PrefixCache:
     """The number of slots, if each request is read in a slot that keeps one prompt (llama.cpp)."""
     block: int = 1
     """Tokens that are kept or dropped together."""
-    least: int = 1
+    min_tokens: int = 1
     """Shorter beginnings are not kept."""
     off: bool = False
     primes: bool = False

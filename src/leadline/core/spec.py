@@ -90,7 +90,7 @@ class Limits(FrozenModel):
     )
     breaker: int = Field(20, ge=1, description="consecutive failed samples after which the run stops")
     ray: int | None = Field(None, ge=0, le=65536, description="Ray replicas of an in-process model; 0: all that fit")
-    anyway: bool = Field(False, description="measure although the tokenizer is not the server's")
+    allow_tokenizer_mismatch: bool = Field(False, description="measure although the tokenizer is not the server's")
     prices: str = Field("", description="file of prices: our TOML, or LiteLLM's table")
     tier: str = Field("", description="tier of these prices, such as batch")
     budget: str = Field("", description="money after which the run stops, such as 20usd; needs prices")
@@ -111,7 +111,7 @@ class Judging(FrozenModel):
     models: tuple[str, ...] = ()
     rubric: str = Field("answer", description="answer, key_points, scale, or a TOML file")
     own_family: bool = Field(False, description="allow a judge of the tested model's family")
-    floor: float = Field(0.6, ge=0, le=1, description="least share of known cases that a judge must grade rightly")
+    min_accuracy: float = Field(0.6, ge=0, le=1, description="minimum accuracy of a judge on known cases")
 
     @model_validator(mode="before")
     @classmethod

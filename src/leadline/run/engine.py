@@ -227,13 +227,13 @@ class _Engine:
     def _record(self, work: Work, answers: Sequence[Asked]) -> None:
         records = []
         for number, answered in enumerate(answers, 1):
-            was_read = work.follows or work.resumed
+            was_read = work.reuses_prefix or work.resumed
             cached = was_read and isinstance(self._plan.model, HasPrefixCache)
             cacheable = answered.probe.cut_tokens if cached else 0
-            if cacheable < self._limit.cache.least:
+            if cacheable < self._limit.cache.min_tokens:
                 cacheable = 0  # so short a beginning is not kept
             record = self._recorder.record(work.document, answered, cacheable=cacheable)
-            if work.follows and cacheable and isinstance(record.outcome, Completion):
+            if work.reuses_prefix and cacheable and isinstance(record.outcome, Completion):
                 self._limit.learn(cacheable, record.outcome.cached_tokens)
             record = self._recorder.append(record, self._writer)
             records.append(record)

@@ -76,7 +76,7 @@ def _task_bills(plan: Plan, title: str, task: Task, reading: Reading) -> Iterato
         if reading == "fresh" or (first and not following):  # what is written to the cache is never asked again
             yield Bill(samples * depths, prompt, output)
             continue
-        if first and cache.primes and kept >= cache.least:  # a request of its own, and then all questions find it
+        if first and cache.primes and kept >= cache.min_tokens:  # a request of its own, and then all questions find it
             yield Bill(first, kept, 0, written=kept, hours=cache.hours)
             first, following = 0, first + following
         if first:

@@ -381,7 +381,7 @@ def open_model(spec: Spec, *, planning: bool = False) -> Model:
     if spec.limits.ray is not None:
         return _open_replicas(spec.model, provider, spec.limits.ray)
     known = type(provider).model_fields.keys() - provider.model_fields_set
-    limits: dict[str, Any] = spec.limits.model_dump(include={"timeout", "anyway", "rate_limit_wait"})
+    limits: dict[str, Any] = spec.limits.model_dump(include={"timeout", "allow_tokenizer_mismatch", "rate_limit_wait"})
     provider = provider.model_copy(update={option: value for option, value in limits.items() if option in known})
     return provider.open_for_plan(name.name) if planning else provider.open(name.name)
 

@@ -44,10 +44,10 @@ class Work:
 
     document: Document
     probes: tuple[Probe, ...]
-    then: tuple[Work, ...] = ()
+    successors: tuple[Work, ...] = ()
     of: OpenDocument | None = None
     """Of a document that is asked one probe at a time: how far it is."""
-    follows: bool = False
+    reuses_prefix: bool = False
     """Whether a longer or equal beginning of the document was asked before, so that a server may have it in a cache."""
     resumed: bool = False
     """The same, but it was asked by an earlier start of the run."""
@@ -128,7 +128,7 @@ class Queue:
         return None
 
     def _started(self, work: Work) -> Work:
-        self._awaited += bool(work.then)
+        self._awaited += bool(work.successors)
         return work
 
     def finished(self, work: Work) -> None:
@@ -138,9 +138,9 @@ class Queue:
             if not work.of.left:
                 self._limit.closed(work.of.tokens)
                 self.turn.notify_all()
-        if work.then:
+        if work.successors:
             self._awaited -= 1
-            self._ready.extendleft(reversed(work.then))  # first, while the server has this document in its cache
+            self._ready.extendleft(reversed(work.successors))  # first, while the server has this document in its cache
             self.turn.notify_all()
 
     def close(self) -> None:
@@ -185,8 +185,8 @@ class Queue:
         )
         if self._limit.in_turn:
             return replace(_in_turn(document, probes=(first, *rest), of=whole), resumed=resumed)
-        after = tuple(Work(document, (p,), of=whole, follows=True) for p in rest)
-        return Work(document, (first,), then=after, of=whole, resumed=resumed)
+        after = tuple(Work(document, (p,), of=whole, reuses_prefix=True) for p in rest)
+        return Work(document, (first,), successors=after, of=whole, resumed=resumed)
 
     def _document(self, planned: PlannedDocument) -> Document:
         if not self._waits:
@@ -202,8 +202,8 @@ def _in_turn(document: Document, probes: Sequence[Probe], of: OpenDocument) -> W
     """The first probe, and each of the others when that before it is answered."""
     after: tuple[Work, ...] = ()
     for probe in reversed(probes[1:]):
-        after = (Work(document, (probe,), then=after, of=of, follows=True),)
-    return Work(document, (probes[0],), then=after, of=of)
+        after = (Work(document, (probe,), successors=after, of=of, reuses_prefix=True),)
+    return Work(document, (probes[0],), successors=after, of=of)
 
 
 def _cache_use(work: Work) -> tuple[int, int]:
@@ -310,7 +310,9 @@ class DocumentLimit:
         """The receipt of a probe: of the tokens that the cache could have, those that came from it."""
         if self._is_free:
             return
-        if cached is None or cacheable < self.cache.least:  # the longest come first: those that follow are shorter yet
+        if (
+            cached is None or cacheable < self.cache.min_tokens
+        ):  # the longest come first: those that follow are shorter yet
             self._is_free = self._learns
         elif cached >= HIT_SHARE * cacheable:
             self._hit()

@@ -32,12 +32,12 @@ EXACT = 0.95
 _PHRASE_WORDS = 4
 
 
-def ratio(answer: str, target: str, opening: str, *, autojunk: bool = True) -> float:
-    """The published score of an answer; `opening` is the code word."""
+def ratio(answer: str, target: str, code_word: str, *, autojunk: bool = True) -> float:
+    """The published score of an answer; `code_word` is the code word."""
     answer = answer.strip()
-    if not answer.startswith(opening):
+    if not answer.startswith(code_word):
         return 0.0
-    said, right = answer.removeprefix(opening), target.strip().removeprefix(opening)
+    said, right = answer.removeprefix(code_word), target.strip().removeprefix(code_word)
     return SequenceMatcher(None, said, right, autojunk=autojunk).ratio()
 
 
@@ -73,8 +73,8 @@ def _phrases(text: str) -> set[tuple[str, ...]]:
     return set(zip(*(said[n:] for n in range(_PHRASE_WORDS)), strict=False)) or {tuple(said)}
 
 
-def _share(text: str, opening: str, said: set[tuple[str, ...]]) -> float:
-    known = _phrases(text.removeprefix(opening))
+def _share(text: str, code_word: str, said: set[tuple[str, ...]]) -> float:
+    known = _phrases(text.removeprefix(code_word))
     return len(known & said) / len(known)
 
 

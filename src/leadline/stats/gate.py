@@ -226,8 +226,10 @@ def _crossing_draws(pairs: Pairs, threshold: Threshold, draws: int, confidence: 
     log_lengths = np.log2(lengths)
     sides = []
     for curves in (isotonic_decreasing(means[:, :count], weights), isotonic_decreasing(means[:, count:], weights)):
-        lines = threshold.share * curves[:, 0] if threshold.share is not None else np.full(draws + 1, threshold.value)
-        crossed_at = crossings(curves, log_lengths, lines, chance, weights)
+        thresholds = (
+            threshold.share * curves[:, 0] if threshold.share is not None else np.full(draws + 1, threshold.value)
+        )
+        crossed_at = crossings(curves, log_lengths, thresholds, chance, weights)
         sides.append(2.0 ** np.clip(crossed_at, log_lengths[0], log_lengths[-1]))
     return np.stack(sides, axis=1)
 

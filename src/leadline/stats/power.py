@@ -41,9 +41,9 @@ _FLIPS = 999
 
 Sharing = Literal["nothing", "length", "task"]
 """What prompts share a haystack: none, those of a sample of a task and length, those of a sample of a task."""
-Cause = Literal["degrees", "whole"]
+Cause = Literal["graded", "all_or_none"]
 """Why prompts of one haystack correlate: all haystacks differ a little, or some are lost or gained whole."""
-CAUSES: tuple[Cause, ...] = ("degrees", "whole")
+CAUSES: tuple[Cause, ...] = ("graded", "all_or_none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Noise:
     """Of paired differences over one haystack; without meaning where nothing is shared."""
     level: float = 0.9
     """The base run's score, for bounds in per cent of it."""
-    cause: Cause = "degrees"
+    cause: Cause = "graded"
 
     def chances(self, drop: float) -> tuple[float, float]:
         """Of a prompt to be lost and to be gained by a candidate that scores `drop` less. The drop does not use up the
@@ -202,7 +202,7 @@ def _haystack_chances(
 ) -> tuple[FloatArray, FloatArray]:
     """The chances of each haystack to lose and to gain a prompt, drawn so that prompts correlate as much as asked."""
     correlation = noise.correlation
-    if noise.cause == "whole":
+    if noise.cause == "all_or_none":
         whole, drawn = rng.random(shape) < correlation, rng.random(shape)
         lost, gained = drawn < chances[0], drawn >= 1 - chances[1]
         return np.where(whole, lost, chances[0]), np.where(whole, gained, chances[1])

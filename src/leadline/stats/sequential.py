@@ -350,7 +350,7 @@ def _sequence(rounds: Rounds, n: int, threshold: float, confidence: float, *, un
 # those rounds is read off where the run stopped. Sample i of a cell is the same whenever it is asked for, so complete
 # rounds are one fixed series and a sequence over it may be read at any time.
 
-LINE = RULER_THRESHOLD
+THRESHOLD = RULER_THRESHOLD
 """The threshold that the assumed scatter is computed for: that of the rule `effective`, so that table and rule show one
 interval."""
 
@@ -373,7 +373,7 @@ def anytime(data: Observations, estimate: Estimate) -> Estimate:
     The mean stays that of all samples. Where some cells have more of them than others it is not the mean of the
     rounds, and the interval is widened to hold it.
     """
-    sequence = length_status(complete_rounds(data), LINE).interval
+    sequence = length_status(complete_rounds(data), THRESHOLD).interval
     low, high = min(sequence.low, estimate.mean), max(sequence.high, estimate.mean)
     return replace(estimate, interval=replace(sequence, low=low, high=high))
 

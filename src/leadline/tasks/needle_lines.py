@@ -144,16 +144,16 @@ def _parts(key_kind: ValueKind, value_kind: ValueKind, wording: str, split: Spli
         raise ValueError(f"{wording!r} has no {{key}} before a {{value}}")
     before, key_lead, between, value_lead, after = match.groups()
     key, value = _value_parts(key_kind, key_lead, split), _value_parts(value_kind, value_lead, split)
-    opening = [[before]] if before else []
+    lead_pieces = [[before]] if before else []
     pieces: list[str] = []
     ranges = []
-    for choices in [*opening, *key, [between], *value, [after + "\n"]]:
+    for choices in [*lead_pieces, *key, [between], *value, [after + "\n"]]:
         ranges.append((len(pieces), len(pieces) + len(choices)))
         pieces.extend(choices)
-    closes = tuple(piece.endswith("\n") for piece in pieces)
+    ends_sentence = tuple(piece.endswith("\n") for piece in pieces)
     name = f"needles of {key_kind} and {value_kind}"
-    bank = PieceBank(name, digest(pieces), pieces, contiguous=False, ends_sentence=closes, ending="\n")
-    keys = slice(len(opening), len(opening) + len(key))
+    bank = PieceBank(name, digest(pieces), pieces, contiguous=False, ends_sentence=ends_sentence, ending="\n")
+    keys = slice(len(lead_pieces), len(lead_pieces) + len(key))
     places = {piece: index for index, piece in enumerate(pieces)}
     values = slice(keys.stop + 1, keys.stop + 1 + len(value))
     return _Parts(bank, places, (key_lead, value_lead), tuple(ranges), keys, values)

@@ -113,13 +113,13 @@ class Mixture:
         """The pieces of all parts, one part after the other."""
         banks = self._banks
         pieces = [piece for bank in banks for piece in bank.pieces]
-        closes = [closed for bank in banks for closed in (bank.ends_sentence or [True] * len(bank.pieces))]
+        ends_sentence = [closed for bank in banks for closed in (bank.ends_sentence or [True] * len(bank.pieces))]
         return PieceBank(
             self.name,
             digest([self.name, *(bank.digest for bank in banks)]),
             pieces,
             contiguous=all(bank.contiguous for bank in banks),
-            ends_sentence=closes if any(bank.ends_sentence is not None for bank in banks) else None,
+            ends_sentence=ends_sentence if any(bank.ends_sentence is not None for bank in banks) else None,
         )
 
     @cached_property
@@ -137,9 +137,12 @@ class Mixture:
 
     @cached_property
     def ends_paragraph(self) -> npt.NDArray[np.bool_]:
-        closes = self.bank.ends_sentence
+        ends_sentence = self.bank.ends_sentence
         return np.array(
-            [piece.endswith("\n") and (closes is None or closes[i]) for i, piece in enumerate(self.bank.pieces)],
+            [
+                piece.endswith("\n") and (ends_sentence is None or ends_sentence[i])
+                for i, piece in enumerate(self.bank.pieces)
+            ],
             np.bool_,
         )
 
@@ -242,10 +245,10 @@ class ShuffledFiller:
 
     def arrange(self, count: int) -> Indices:
         order = self.text.arrange(count)
-        closes = self._closes[order]
-        if not closes.any():
+        ends_sentence = self._closes[order]
+        if not ends_sentence.any():
             return order
-        ends = np.flatnonzero(closes) + 1
+        ends = np.flatnonzero(ends_sentence) + 1
         starts = np.concatenate(([0], ends[:-1]))
         kinds = self._shapes[order[starts]] * (self._shapes.max() + 1) + self._shapes[order[ends - 1]]
         moved = np.arange(len(starts))

@@ -100,7 +100,7 @@ def checked(
     if kind == "plain":
         options["window"] = WINDOW
     with ReadingServer(planted, kind=kind, window=WINDOW) as server:
-        model = open_model(server.base_url, anyway="true", **options)
+        model = open_model(server.base_url, allow_tokenizer_mismatch="true", **options)
         try:
             return examine(model, only=only, seed=1)
         finally:
@@ -164,7 +164,7 @@ def test_without_metrics_a_request_that_took_ten_times_as_long_is_seen(
     paces: list[tuple[int, float]], status: str
 ) -> None:
     with ReadingServer(kind="plain", window=WINDOW) as server:
-        model = open_model(server.base_url, anyway="true", window=WINDOW)
+        model = open_model(server.base_url, allow_tokenizer_mismatch="true", window=WINDOW)
         try:
             examiner = Examiner(model, seed=1)
             examiner.paces = paces

@@ -46,7 +46,7 @@ def test_fifty_injections_change_no_verdict_of_a_judge_that_repeats_what_it_read
         return f"The answer says: {part(prompt, code, 'answer')}\nSo my verdict is\n{verdict_in(prompt)}"
 
     with FakeServer(answer=repeats) as server:
-        judge_run(run, [f"openai:judge-of-another-lineage?base_url={server.base_url}&tokenizer=bytes"], floor=0)
+        judge_run(run, [f"openai:judge-of-another-lineage?base_url={server.base_url}&tokenizer=bytes"], min_accuracy=0)
     (judged,) = read_judged(run)
     (score,) = judged.judges
     assert (score.graded, score.unparsed, score.failed, score.yes_rate) == (50, 0, 0, 0.0)
@@ -79,8 +79,8 @@ def test_a_small_real_judge_takes_no_verdict_from_an_injection_and_is_shown_to_b
         judge, limits = f"openai:{LLAMA}?base_url={server.base_url}", Limits(workers=1, timeout=600)
         with pytest.raises(JudgeRefused, match="known cases"):
             judge_run(run, [judge], limits=limits)
-        assert not any(v.judge != RULE and not v.canary for v in read_verdicts(run).values())
-        judge_run(run, [judge], floor=0, limits=limits)
+        assert not any(v.judge != RULE and not v.known_case for v in read_verdicts(run).values())
+        judge_run(run, [judge], min_accuracy=0, limits=limits)
     (judged,) = read_judged(run)
     (score,) = judged.judges
     assert (score.graded, score.failed, score.families) == (count, 0, ("smollm",))

@@ -27,6 +27,6 @@ def test_a_judge_on_a_machine_without_more_threads_grades_with_those_it_has(
     monkeypatch.setattr(threading.Thread, "start", meagre)
     monkeypatch.setattr("leadline.features.judges.asking.asked_at_once", lambda model, limits: 4)
     events: list[Event] = []
-    result = judge_run(run, ["sim:judge?seed=1"], floor=0, listen=events.append)
+    result = judge_run(run, ["sim:judge?seed=1"], min_accuracy=0, listen=events.append)
     assert result.failed == 0
     assert any(isinstance(event, Note) and "1 worker instead of 4" in event.text for event in events)

@@ -67,7 +67,7 @@ def test_a_judge_grades_what_rules_do_not_decide_and_asks_nothing_of_the_tested_
 
 def test_the_judge_never_sees_the_document(run: Path) -> None:
     with FakeServer(answer=verdict_in, keep_bodies=True) as server:
-        judge_run(run, [served(server)], floor=0)
+        judge_run(run, [served(server)], min_accuracy=0)
     prompts = [r.body["messages"][0]["content"] for r in server.completions if "The code of" in str(r.body)]
     by_key = {record.question.text: record for record in read_records(run)}
     assert len(prompts) > 40
@@ -114,7 +114,7 @@ def test_a_changed_answer_needs_a_new_verdict(run: Path) -> None:
     judge_run(run, [GOOD])
     before = read_judged(run)[0]
     lines = (run / "records.jsonl").read_bytes().splitlines()
-    sent = {v.cell.key for v in read_verdicts(run).values() if v.judge != "rule" and not v.canary}
+    sent = {v.cell.key for v in read_verdicts(run).values() if v.judge != "rule" and not v.known_case}
     changed = next(line for line in map(json.loads, lines) if _key(line["cell"]) in sent)
     changed["outcome"]["text"] = "It is something else altogether, I would say."
     (run / "records.jsonl").write_bytes(b"\n".join(lines) + b"\n" + json.dumps(changed).encode() + b"\n")
@@ -131,7 +131,7 @@ def _key(cell: dict[str, object]) -> str:
 
 def asked_of(run: Path, answer: Callable[[str], str | Reply], **settings: object) -> FakeServer:
     with FakeServer(answer=answer, keep_bodies=True) as server:
-        judge_run(run, [served(server)], floor=0, **settings)  # type: ignore[arg-type]
+        judge_run(run, [served(server)], min_accuracy=0, **settings)  # type: ignore[arg-type]
     return server
 
 
@@ -159,7 +159,7 @@ def test_a_second_reply_that_can_be_read_counts(run: Path) -> None:
 
 def test_a_server_without_schemas_is_asked_without(run: Path) -> None:
     with FakeServer(Faults(refuse_schemas=True), answer=verdict_in, keep_bodies=True) as server:
-        judge_run(run, [served(server)], floor=0)
+        judge_run(run, [served(server)], min_accuracy=0)
     with_schema = [r for r in server.completions if "response_format" in r.body]
     assert 1 <= len(with_schema) <= 16 + 1  # those in flight when the first was refused
     assert read_judged(run)[0].judges[0].failed == 0
@@ -168,20 +168,20 @@ def test_a_server_without_schemas_is_asked_without(run: Path) -> None:
 def test_a_judge_that_is_away_stops_the_grading_and_keeps_what_it_said(run: Path) -> None:
     with FakeServer(answer=verdict_in, sockets=True) as server:
         name = served(server)
-        judge_run(run, [name], floor=0)
+        judge_run(run, [name], min_accuracy=0)
     kept = (run / VERDICTS).read_bytes().splitlines(keepends=True)
     (run / VERDICTS).write_bytes(b"".join(kept[:-30]))
     port = int(name.partition("127.0.0.1:")[2].partition("/")[0])
     silent = FakeServer(answer=lambda prompt: Reply(None if "The code of" in prompt else "ok"), port=port, sockets=True)
     with silent, pytest.raises(RunStopped, match="in a row"):
-        judge_run(run, [name], floor=0, limits=Limits(attempts=1, breaker=5, workers=1))
+        judge_run(run, [name], min_accuracy=0, limits=Limits(attempts=1, breaker=5, workers=1))
     assert (run / VERDICTS).read_bytes().startswith(b"".join(kept[:-30]))
     assert read_judged(run)[0].judges[0].failed >= 5
 
 
 def test_a_hosted_judge_needs_no_tokenizer(run: Path) -> None:
     with FakeServer(answer=verdict_in) as server:
-        judge_run(run, [f"openai:judge?base_url={server.base_url}"], floor=0)
+        judge_run(run, [f"openai:judge?base_url={server.base_url}"], min_accuracy=0)
     assert read_judged(run)[0].judges[0].failed == 0
 
 
@@ -202,8 +202,8 @@ def test_a_judge_of_the_tested_models_family_is_refused_unless_asked_for_and_is_
 def test_a_judge_that_fails_the_known_cases_is_refused_with_the_reason(run: Path, options: str) -> None:
     with pytest.raises(JudgeRefused, match="known cases") as refused:
         judge_run(run, [f"sim:judge?{options}"])
-    assert "--floor" in refused.value.fix
-    assert not [v for v in read_verdicts(run).values() if v.judge != "rule" and not v.canary]
+    assert "--min-accuracy" in refused.value.fix
+    assert not [v for v in read_verdicts(run).values() if v.judge != "rule" and not v.known_case]
 
 
 # --- several judges, agreement, labels
@@ -241,7 +241,7 @@ def test_agreement_is_reported_overall_by_length_and_depth_and_a_fall_with_lengt
 
 
 def test_labels_are_drawn_over_verdicts_and_lengths_and_correct_a_lenient_judge(run: Path) -> None:
-    judge_run(run, ["sim:judge?seed=3&specificity=0.6"], floor=0)
+    judge_run(run, ["sim:judge?seed=3&specificity=0.6"], min_accuracy=0)
     (before,) = read_judged(run)
     assert not before.is_corrected
     assert any(note.startswith("Uncorrected") for note in judged_notes(before))
@@ -293,7 +293,7 @@ WORKERS = 8
 @pytest.mark.slow
 def test_killed_while_grading_no_verdict_is_lost_or_repeated_beyond_those_in_flight(run: Path) -> None:
     with FakeServerProcess(Faults(delay_seconds=0.03), answers="verdicts") as server:
-        words = ["judge", str(run), "--with", served(server), "--workers", str(WORKERS), "--floor", "0"]
+        words = ["judge", str(run), "--with", served(server), "--workers", str(WORKERS), "--min-accuracy", "0"]
         draw, kept, kills = random.Random(5), list[bytes](), 5
         for _ in range(kills):
             process = start(*words)

@@ -85,7 +85,7 @@ def test_twenty_labelled_summaries_cure_it(summhay: Summhay) -> None:
             assert found is not None
             assert found.documents == 20
             covered.append(found.interval.holds(truth))
-            widths.append(found.worth**-0.5)
+            widths.append(found.label_multiplier**-0.5)
         worth[judge] = float(np.mean(widths)) ** -2
     assert 0.93 <= np.mean(covered) <= 0.98
     assert min(worth.values()) >= 1.4

@@ -120,7 +120,7 @@ def doctor(
 
 def _open_for_checks(model: str, timeout: float) -> Model:
     """Opens the model although its tokenizer may not be the server's: that is one of the checks."""
-    limits = {"anyway": True, "timeout": timeout, "rate_limit_wait": RATE_LIMIT_SECONDS}
+    limits = {"allow_tokenizer_mismatch": True, "timeout": timeout, "rate_limit_wait": RATE_LIMIT_SECONDS}
     spec = make_spec({"model": model, "tasks": ["niah"], "lengths": [1024], "limits": limits}, where="doctor")
     refuse_secrets(spec)
     return open_model(spec)

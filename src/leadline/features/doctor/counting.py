@@ -226,7 +226,7 @@ def check_prefix_cache(examiner: Examiner) -> Ok | Finding | Skipped:
     fix = f"{cache_advice(server.server.kind)}; or plan with --reading fresh"
     if said.off:
         return Finding("the server states that its prefix cache is off", fix)
-    enough = CACHE_TOKENS if said.least <= 1 else HOSTED_TOKENS
+    enough = CACHE_TOKENS if said.min_tokens <= 1 else HOSTED_TOKENS
     length = min(enough, examiner.longest or enough, examiner.model.card.window or enough)
     pairs, shared = [], length - 4 * ALLOWANCE
     for _ in range(2):

@@ -163,9 +163,11 @@ def _bank(split: Split, with_topics: bool) -> _RecordBank:
     dates = [f" {day} {month} {YEAR} |" for month in MONTHS for day in range(1, DAYS + 1)]
     ends = [f" {text} | {topic}\n" if with_topics else f" {text}\n" for text, topic in TOPIC_OF.items()]
     pieces = [*dates, *(f"{user} |" for user in users), *ends, PAD]
-    closes = tuple(piece.endswith("\n") for piece in pieces)
+    ends_sentence = tuple(piece.endswith("\n") for piece in pieces)
     name = f"records with topics {'given' if with_topics else 'to be inferred'}"
-    bank = PieceBank(name, digest_text("\n".join(pieces)), pieces, contiguous=False, ends_sentence=closes, ending="\n")
+    bank = PieceBank(
+        name, digest_text("\n".join(pieces)), pieces, contiguous=False, ends_sentence=ends_sentence, ending="\n"
+    )
     starts = np.cumsum([0, *(len(texts) for texts in MESSAGES.values())])
     return _RecordBank(bank, len(dates), users, tuple(starts.tolist()))
 
@@ -209,10 +211,10 @@ class RecordList:
         )
         sizes = counts[lines].sum(axis=1)
         used, segments = 0, []
-        for number, (room, again) in enumerate(segment_sizes):
-            start, ends = used + again, self._rows(bank, EVEN_RECORDS, f"ends of {number} {again} ")
-            ends = ends[np.cumsum(counts[ends].sum(axis=1)) < room / 2]
-            filling = fill_lines(sizes[start:], room - int(counts[ends].sum()), pad, CHOSEN_RECORDS)
+        for number, (tokens, retry) in enumerate(segment_sizes):
+            start, ends = used + retry, self._rows(bank, EVEN_RECORDS, f"ends of {number} {retry} ")
+            ends = ends[np.cumsum(counts[ends].sum(axis=1)) < tokens / 2]
+            filling = fill_lines(sizes[start:], tokens - int(counts[ends].sum()), pad, CHOSEN_RECORDS)
             if filling is None:
                 return None
             whole, chosen, pads = filling

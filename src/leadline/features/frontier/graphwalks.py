@@ -66,10 +66,10 @@ class _EdgeBank:
 def _bank(size: int, kind: NodeNames, split: Split) -> _EdgeBank:
     names = node_names(KEPT_NODES + size // 6 + 2 * SPARE, kind, split)
     pieces = [*(f"{n} ->" for n in names), *(f" {n}\n" for n in names), PAD]
-    closes = (*(False for _ in names), *(True for _ in names), True)
+    ends_sentence = (*(False for _ in names), *(True for _ in names), True)
     digest = digest_text("\n".join(pieces))
     return _EdgeBank(
-        PieceBank(f"edges of {kind}", digest, pieces, contiguous=False, ends_sentence=closes, ending="\n"), names
+        PieceBank(f"edges of {kind}", digest, pieces, contiguous=False, ends_sentence=ends_sentence, ending="\n"), names
     )
 
 
@@ -123,12 +123,12 @@ class EdgeList:
         lines = self._edges(wanted)
         sizes = counts[lines].sum(axis=1)
         used, segments = 0, []
-        for number, (room, again) in enumerate(segment_sizes):
-            filling = fill_lines(sizes[used:], room, pad)
+        for number, (tokens, retry) in enumerate(segment_sizes):
+            filling = fill_lines(sizes[used:], tokens, pad)
             if filling is None:
                 return None
             whole, chosen, pads = filling
-            order = bulk_rng(self.seed, "edges", number, again).permutation(whole)
+            order = bulk_rng(self.seed, "edges", number, retry).permutation(whole)
             rows = np.concatenate([lines[used : used + whole][order], lines[used + whole :][chosen]])
             segments.append(np.concatenate([rows.reshape(-1), np.full(pads, len(self.bank.pieces) - 1)]))
             used += whole + SPARE

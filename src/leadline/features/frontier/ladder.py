@@ -186,9 +186,9 @@ def _bank(keys: int, split: Split) -> _LadderBank:
     pieces = [*(piece for column in columns for piece in column), PAD]
     ends = np.cumsum([len(column) for column in columns]).tolist()
     ranges = tuple(zip([0, *ends[:-1]], ends, strict=True))
-    closes = tuple(piece.endswith("\n") for piece in pieces)
+    ends_sentence = tuple(piece.endswith("\n") for piece in pieces)
     bank = PieceBank(
-        "questions", digest_text("".join(pieces)), pieces, contiguous=False, ends_sentence=closes, ending="\n"
+        "questions", digest_text("".join(pieces)), pieces, contiguous=False, ends_sentence=ends_sentence, ending="\n"
     )
     return _LadderBank(bank, names, ranges)
 
@@ -235,9 +235,9 @@ class QuestionPile:
         lines, pad, last = self._rows(bank, wanted), int(counts[-1]), len(bank.bank.pieces) - 1
         sizes = counts[lines].sum(axis=1)
         used, segments = 0, []
-        for room, again in segment_sizes:
-            start = used + again
-            filling = fill_lines(sizes[start:], room, pad)
+        for tokens, retry in segment_sizes:
+            start = used + retry
+            filling = fill_lines(sizes[start:], tokens, pad)
             if filling is None:
                 return None
             whole, chosen, pads = filling

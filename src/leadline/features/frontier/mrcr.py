@@ -269,10 +269,10 @@ class ItemExchanges:
                 return whole, tail
         return None
 
-    def _item(self, opening: Indices, rest: int, counts: Indices, draw: np.random.Generator) -> Indices | None:
+    def _item(self, first_pieces: Indices, rest: int, counts: Indices, draw: np.random.Generator) -> Indices | None:
         """An exchange of exactly `rest` tokens: lines are drawn, and the end of the last chosen by its size."""
         at = self.items.blocks
-        left = rest - int(counts[opening].sum())
+        left = rest - int(counts[first_pieces].sum())
         line_tokens = float(counts[at.beginnings : at.ends].mean() + counts[at.ends : at.lasts].mean())
         sizes = counts[at.lasts : at.asides]
         for attempt in range(_TRIES if left > 0 else 0):
@@ -285,7 +285,7 @@ class ItemExchanges:
                 lines = np.empty(2 * count, np.int64)
                 lines[0::2] = beginnings
                 lines[1::2] = np.append(middle, at.lasts + fitting[draw.integers(len(fitting))])
-                return np.concatenate([opening, lines])
+                return np.concatenate([first_pieces, lines])
         return None
 
     def _small_talk(self, rest: int, counts: Indices, draw: np.random.Generator) -> Indices | None:

@@ -54,8 +54,8 @@ def families(*names: str) -> tuple[str, ...]:
 
 # --- known cases ---
 
-KNOWN_CASE = "canary"
-FLOOR = 0.6
+KNOWN_CASE = "canary"  # in keys of verdicts, so it stays
+MIN_ACCURACY = 0.6
 """The least sensitivity, and the least specificity, of a judge that may grade."""
 CaseKind = Literal["other words", "wrong value", "right plus wrong", "empty", "refusal", "injection"]
 

@@ -37,8 +37,8 @@ class Judges(AfterRun):
 
         judging = spec.judges  # the folder was written from this spec, so its files are those that the user named
         result = judge_run(
-            folder, judging.models, rubric=judging.rubric, own_family=judging.own_family, floor=judging.floor,
-            limits=spec.limits, listen=listen, stop=stop,
+            folder, judging.models, rubric=judging.rubric, own_family=judging.own_family,
+            min_accuracy=judging.min_accuracy, limits=spec.limits, listen=listen, stop=stop,
         )  # fmt: skip
         if (failed := failed_verdicts(result.failed, folder)) is not None:
             raise failed

@@ -30,7 +30,7 @@ from leadline.core.seeds import digest
 from leadline.core.spec import Limits, Spec, TaskSpec
 from leadline.core.types import Cell, Document, Probe, Question
 from leadline.core.workers import start_workers, within_file_limit
-from leadline.features.judges.admission import FLOOR, KNOWN_CASE, families
+from leadline.features.judges.admission import KNOWN_CASE, MIN_ACCURACY, families
 from leadline.features.judges.correction import KnownCase, known_cases
 from leadline.features.judges.payments import JudgePayments, estimated_tokens, judge_tariffs
 from leadline.features.judges.prompt import (
@@ -42,7 +42,13 @@ from leadline.features.judges.prompt import (
     plain_answers,
 )
 from leadline.features.judges.rubric import Rubric, load_rubric, reply_schema
-from leadline.features.judges.samples import AnswersToJudge, JudgeResult, VerdictRequest, answer_digest, canary_requests
+from leadline.features.judges.samples import (
+    AnswersToJudge,
+    JudgeResult,
+    VerdictRequest,
+    answer_digest,
+    known_case_requests,
+)
 from leadline.features.judges.verdicts import RULE, JudgeVerdict, VerdictWriter, verdict_key
 from leadline.results.run import format_model
 from leadline.run.events import Listener, Note, StepProgress, ignore
@@ -70,7 +76,7 @@ def judge_run(
     *,
     rubric: str = "answer",
     own_family: bool = False,
-    floor: float = FLOOR,
+    min_accuracy: float = MIN_ACCURACY,
     limits: Limits | None = None,
     listen: Listener = ignore,
     stop: Stop | None = None,
@@ -96,13 +102,13 @@ def judge_run(
                 tariff = tariffs.get(name)
                 paying = JudgePayments(tariff, budget_of(limits, folder, tested[0], tariff), str(folder))
                 grader = _Grader(judge, rules, writer, own, limits, listen, paying, (stop or Stop()).inner())
-                grader.run("known cases", list(canary_requests()), result)
-                grader.check_floor(floor)
+                grader.run("known cases", list(known_case_requests()), result)
+                grader.check_accuracy(min_accuracy)
                 if number == 0:  # a judge that cannot be asked leaves no verdicts of rules alone
                     _apply_rules(answers, writer, result)
                 graded = grader.run("answers", answers.to_judge(), result)
                 result.sent += graded
-        result.kept = sum(1 for v in writer.kept.values() if v.judge != RULE and not v.canary) - result.sent
+        result.kept = sum(1 for v in writer.kept.values() if v.judge != RULE and not v.known_case) - result.sent
     for note in _notes_on(result):
         listen(Note(note))
     return result
@@ -158,8 +164,8 @@ class OpenJudge:
 
 def _open(name: str, limits: Limits) -> Model:
     """A judge's prompt need not have an exact length, so any tokenizer will do."""
-    anyway = limits.model_copy(update={"anyway": True})
-    spec = Spec(model=name, tasks=(TaskSpec(name="judge"),), lengths=(1,), limits=anyway)
+    limits = limits.model_copy(update={"allow_tokenizer_mismatch": True})
+    spec = Spec(model=name, tasks=(TaskSpec(name="judge"),), lengths=(1,), limits=limits)
     try:
         return open_model(spec)
     except TokenizerError:
@@ -261,9 +267,9 @@ class _Grader:
         text += f", {self._unparsed:,} unparsed" if self._unparsed else ""
         return text + (f", {self._failed:,} failed" if self._failed else "")
 
-    def check_floor(self, floor: float) -> None:
+    def check_accuracy(self, min_accuracy: float) -> None:
         """Raises unless the judge knows right from wrong on the known cases."""
-        keys = {self._key(request) for request in canary_requests()}
+        keys = {self._key(request) for request in known_case_requests()}
         verdicts = [verdict for key, verdict in self._writer.kept.items() if key in keys]
         if any(verdict.status == "failed" for verdict in verdicts):
             raise RunStopped(
@@ -271,18 +277,18 @@ class _Grader:
                 where=self._judge.name,
                 fix=f"check the judge, then {RESUME}",
             )
-        known = known_cases([KnownCase(v.canary, bool(v.expected), v.value) for v in verdicts])
+        known = known_cases([KnownCase(v.known_case, bool(v.expected), v.value) for v in verdicts])
         rates = {
             "right answers accepted": (known.accepted, known.right),
             "wrong answers rejected": (known.rejected, known.wrong),
         }
         for name, (good, cases) in rates.items():
-            if good < floor * cases:
+            if good < min_accuracy * cases:
                 raise JudgeRefused(
                     f"this judge fails the known cases: {good} of {cases} {name}, "
                     f"{known.unparsed} of {len(verdicts)} replies without a verdict",
                     where=format_model(self._judge.name),
-                    fix=f"choose another judge; --floor 0 grades with it anyway (the floor is {floor:g})",
+                    fix=f"choose another judge; --min-accuracy 0 grades all the same (the minimum is {min_accuracy:g})",
                 )
 
     # --- in the workers
@@ -314,8 +320,8 @@ class _Grader:
         verdict = JudgeVerdict(
             key=key, cell=request.cell, judge=judge.name, identity=judge.identity,
             families=self._families, own_family=self._own, rubric=rubric.title,
-            rubric_digest=rubric.digest, answer=request.answer, canary=request.canary, expected=request.expected,
-            evidence=len(sample.evidence), status="unparsed",
+            rubric_digest=rubric.digest, answer=request.answer, known_case=request.known_case,
+            expected=request.expected, evidence=len(sample.evidence), status="unparsed",
         )  # fmt: skip
         asked_prompt = prompt
         while True:

@@ -29,7 +29,7 @@ from leadline.console.serving import ServeOption, serving
 from leadline.core.errors import MissingExtra, UsageError
 from leadline.core.files import read_text, table_rows
 from leadline.core.spec import Limits
-from leadline.features.judges.admission import FLOOR
+from leadline.features.judges.admission import MIN_ACCURACY
 from leadline.features.judges.after_run import failed_verdicts
 from leadline.features.judges.agreement import Rating
 from leadline.features.judges.agreement import agreement as agreement_of
@@ -58,9 +58,7 @@ def judge(
     rubric: Annotated[
         str, typer.Option(metavar="NAME|FILE", help="answer, key_points, scale, or a TOML file of your own.")
     ] = "answer",
-    label: Annotated[
-        int | None, typer.Option(min=5, metavar="N", help="Draw N answers that are worth a label by a person.")
-    ] = None,
+    label: Annotated[int | None, typer.Option(min=5, metavar="N", help="Draw N answers to label by hand.")] = None,
     page: Annotated[
         bool, typer.Option("--page", help="Label the drawn answers on a local web page. Needs leadline[view].")
     ] = False,
@@ -70,12 +68,10 @@ def judge(
     own_family: Annotated[
         bool, typer.Option("--own-family", help="Allow a judge of the tested model's family; the report says so.")
     ] = False,
-    floor: Annotated[
+    min_accuracy: Annotated[
         float,
-        typer.Option(
-            min=0, max=1, help="Least share of known right answers accepted, and of wrong ones rejected, to grade."
-        ),
-    ] = FLOOR,
+        typer.Option(min=0, max=1, help="Minimum accuracy on known cases, right and wrong ones."),
+    ] = MIN_ACCURACY,
     workers: Annotated[int, typer.Option(min=1, max=1024, help="Concurrent requests to a server.")] = 16,
     timeout: Annotated[
         float, typer.Option(min=0.1, metavar="SECONDS", help="Seconds until a request times out.")
@@ -109,7 +105,7 @@ def judge(
                 [resolve_model(name, say) for name in with_ or [served]],
                 rubric=rubric,
                 own_family=own_family,
-                floor=floor,
+                min_accuracy=min_accuracy,
                 limits=limits,
                 listen=listener,
             )

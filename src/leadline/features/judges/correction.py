@@ -45,7 +45,7 @@ class Corrected:
     """Documents with a label."""
     slope: float
     """How closely people's labels follow the judge's differences between samples."""
-    worth: float
+    label_multiplier: float
     """Without the judge, an equally narrow interval needs this many times as many labels. NaN where all labels are the
     same, since an interval from them alone has no width."""
 
@@ -121,7 +121,7 @@ def corrected_mean(
         labels=count,
         documents=groups,
         slope=slope,
-        worth=(alone / half) ** 2 if half > 0 and alone > 0 else math.nan,
+        label_multiplier=(alone / half) ** 2 if half > 0 and alone > 0 else math.nan,
     )
 
 

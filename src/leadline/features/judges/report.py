@@ -35,7 +35,7 @@ def judged_tables(judged: RubricResults) -> Iterator[TextTable]:
     columns = ("part", "judge", "n", "says yes", "naive", "corrected", "tokens")
     yield table("judged means by length and depth", columns, list(_part_rows(shown)))
     if judged.is_corrected:
-        columns = ("judge", "corrected", "Rogan-Gladen", "accepts right", "rejects wrong", "labels", "worth")
+        columns = ("judge", "corrected", "Rogan-Gladen", "accepts right", "rejects wrong", "labels", "label multiplier")
         yield table("beside labels by people", columns, [_correction_row(*named) for named in shown])
     columns = ("judge", "accepts right", "rejects wrong", "unparsed", "worst kind", "requests", "tokens")
     yield table("known cases, and what the judge cost", columns, [_known_row(*named) for named in scores])
@@ -99,7 +99,7 @@ def _correction_row(name: str, score: JudgeScore) -> tuple[str, ...]:
         _percent(rogan.sensitivity) if rogan else "-",
         _percent(rogan.specificity) if rogan else "-",
         f"{corrected.labels}" if corrected else "-",
-        f"x {corrected.worth:.1f}" if corrected and math.isfinite(corrected.worth) else "-",
+        f"x {corrected.label_multiplier:.1f}" if corrected and math.isfinite(corrected.label_multiplier) else "-",
     )
 
 
@@ -267,7 +267,7 @@ def _score_values(score: JudgeScore) -> dict[str, Any]:
         "corrected": None
         if corrected is None
         else {"mean": corrected.mean, **_interval_values(corrected.interval), "labels": corrected.labels,
-              "documents": corrected.documents, "worth": _number(corrected.worth)},
+              "documents": corrected.documents, "label_multiplier": _number(corrected.label_multiplier)},
         "rogan_gladen": None
         if rogan is None
         else {"mean": rogan.mean, **_interval_values(rogan.interval), "sensitivity": rogan.sensitivity,

@@ -153,7 +153,7 @@ def read_judged(folder: Path | str, labels: Path | None = None) -> list[RubricRe
     used = [
         group
         for group in by_rubric.values()
-        if any(verdict.judge != RULE for verdict in group) and not all(verdict.canary for verdict in group)
+        if any(verdict.judge != RULE for verdict in group) and not all(verdict.known_case for verdict in group)
     ]
     return [_judged(group, kept, known_labels, draw) for group in used]
 
@@ -224,7 +224,7 @@ def judged_answers(verdicts: Sequence[JudgeVerdict], records: Mapping[str, Recor
     by_cell: dict[str, JudgedAnswer] = {}
     for verdict in verdicts:
         record = records.get(verdict.cell.key)
-        if verdict.canary or record is None or not isinstance(record.outcome, Completion):
+        if verdict.known_case or record is None or not isinstance(record.outcome, Completion):
             continue
         if verdict.answer != digest_text(record.outcome.text):
             continue
@@ -252,7 +252,7 @@ def judge_score(
 
     def parts(coordinate: Callable[[Cell], Any]) -> dict[Any, JudgeScore]:
         values = sorted({at for s in samples if (at := coordinate(s.record.cell)) is not None})
-        graded = [v for v in verdicts if not v.canary]
+        graded = [v for v in verdicts if not v.known_case]
         scores = {}
         for at in values:
             here = [s for s in samples if coordinate(s.record.cell) == at]
@@ -279,14 +279,14 @@ def _score(
     identities = [judge.identity for judge in judges]
     graded = [s for s in samples if s.rule is None and all(i in s.verdicts for i in identities)]
     ruled = [s for s in samples if s.rule is not None]
-    known = [KnownCase(v.canary, bool(v.expected), v.value) for v in verdicts if v.canary]
+    known = [KnownCase(v.known_case, bool(v.expected), v.value) for v in verdicts if v.known_case]
 
     def value(sample: JudgedAnswer) -> float:
         if sample.rule is not None:
             return sample.rule.value or 0.0
         return float(median(sample.verdicts[i].value or 0.0 for i in identities))
 
-    failed = sum(v.status == "failed" and not v.canary for v in verdicts)
+    failed = sum(v.status == "failed" and not v.known_case for v in verdicts)
     # Rules alone are no result of a judge that graded nothing of what it was sent.
     idle = not graded and (failed > 0 or len(ruled) < len(samples))
     chosen = {s.key for s in (*graded, *(() if idle else ruled))}

@@ -69,11 +69,11 @@ class VerdictRequest:
     targets: tuple[str, ...]
     answer: str
     make: Callable[[], JudgedSample]
-    canary: str = ""
+    known_case: str = ""
     expected: bool | None = None
 
 
-def canary_requests() -> Iterator[VerdictRequest]:
+def known_case_requests() -> Iterator[VerdictRequest]:
     for case in KNOWN_CASES:
         sample = case.sample
         yield VerdictRequest(

@@ -40,7 +40,7 @@ VerdictStatus = Literal["judged", "unparsed", "failed"]
 
 
 class JudgeVerdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One verdict, of a judge or of a rule, on one answer or on a known case (`canary`)."""
+    """One verdict, of a judge or of a rule, on one answer or on a known case (`known_case`, in files `canary`)."""
 
     version: int = 1
     key: str
@@ -64,7 +64,7 @@ class JudgeVerdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """The judge's reason, the name of the rule, or why there is no verdict."""
     reply: str = ""
     """The last reply, where it could not be read."""
-    canary: str = ""
+    known_case: str = msgspec.field(default="", name="canary")
     expected: bool | None = None
     replies: int = 0
     """1, or 2 where the first could not be read."""

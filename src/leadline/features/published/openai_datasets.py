@@ -139,7 +139,7 @@ class MrcrSample:
     id: str
     turns: tuple[Turn, ...]
     answer: str
-    opening: str
+    code_word: str
     needles: int
     tokens: int | None
     """Of prompt and answer, where the row states them."""
@@ -147,10 +147,10 @@ class MrcrSample:
     @property
     def asked_turn(self) -> int | None:
         """The turn with the text that is asked for."""
-        text = self.answer.removeprefix(self.opening).strip()
+        text = self.answer.removeprefix(self.code_word).strip()
         return next((n for n, t in enumerate(self.turns) if t.role == "assistant" and t.text.strip() == text), None)
 
-    def alike(self) -> list[int]:
+    def same_requests(self) -> list[int]:
         """The answers to the same request, in their order."""
         if not self.asked_turn:
             return []
@@ -170,13 +170,13 @@ def _mrcr_sample(row: DataRow, name: str) -> MrcrSample:
     if turns[0].role != "user" or turns[-1].role != "user":
         raise row.error("the conversation does not begin and end with a user's turn")
     answer = row.value.get("answer") or row.value.get("expected_answer")
-    opening = row.text("random_string_to_prepend")
-    if not opening or not isinstance(answer, str) or not answer.startswith(opening):
+    code_word = row.text("random_string_to_prepend")
+    if not code_word or not isinstance(answer, str) or not answer.startswith(code_word):
         raise row.error("answer does not begin with random_string_to_prepend")
     needles, tokens = row.value.get("n_needles"), row.value.get("n_tokens")
     if not isinstance(needles, int):
         raise row.error("n_needles is not a number")
-    return MrcrSample(name, turns, answer, opening, needles, tokens if isinstance(tokens, int) else None)
+    return MrcrSample(name, turns, answer, code_word, needles, tokens if isinstance(tokens, int) else None)
 
 
 def _turn(message: Any, row: DataRow) -> Turn:
@@ -237,8 +237,8 @@ class MrcrDataset(PublishedSamples):
         sample = published_sample(self.opened(), cell)
         *turns, last = sample.turns
         end = turns[-1].role if turns else last.role
-        alike = sample.alike()
-        others = tuple(sample.opening + sample.turns[n].text for n in alike if n != sample.asked_turn)
+        same_requests = sample.same_requests()
+        others = tuple(sample.code_word + sample.turns[n].text for n in same_requests if n != sample.asked_turn)
         return verbatim_draft(
             joined(turns) + closes(end, last.role) if turns else "",
             DraftQuestion(
@@ -250,23 +250,23 @@ class MrcrDataset(PublishedSamples):
                 scorers=MRCR_SCORERS,
                 labels=_mrcr_labels(sample),
                 dataset=f"mrcr {sample.needles} needles",
-                ordinal=_ordinal(sample, alike),
+                ordinal=_ordinal(sample, same_requests),
                 mistakes={WRONG_ORDINAL: others} if others else {},
                 match="any",
                 family="mrcr",
                 answer_form="{answer}",
-                code_word=sample.opening,
+                code_word=sample.code_word,
             ),
             on_overflow="drop",
             conversation=True,
         )
 
 
-def _ordinal(sample: MrcrSample, alike: Sequence[int]) -> int:
+def _ordinal(sample: MrcrSample, same_requests: Sequence[int]) -> int:
     """Which of the texts alike is asked for; 0 if that is not known."""
     if sample.asked_turn is None:
         return 0
-    return alike.index(sample.asked_turn) + 1 if sample.asked_turn in alike else 1
+    return same_requests.index(sample.asked_turn) + 1 if sample.asked_turn in same_requests else 1
 
 
 def _mrcr_labels(sample: MrcrSample) -> dict[str, str]:

@@ -63,7 +63,7 @@ class Settings:
 class Caching:
     """How an API keeps beginnings of prompts."""
 
-    least: int
+    min_tokens: int
     """Shorter beginnings are not kept."""
     marks: int = 0
     """How many ends of beginnings a request may mark; 0 where they are found without marks."""

@@ -147,7 +147,7 @@ class MessagesModel:
         caching = self.adapter.caching
         return PrefixCache(
             tokens=UNLIMITED,
-            least=caching.least,
+            min_tokens=caching.min_tokens,
             off=not self.adapter.settings.caching,
             primes=caching.primes or caching.objects,
             hours=caching.hours,
@@ -170,7 +170,7 @@ class MessagesModel:
     def prompt(self, document: Document, probe: Probe) -> Prompt:
         """A question as it is sent and counted."""
         allowance = self._options.max_tokens or probe.question.allowance
-        least = self.adapter.caching.least
+        least = self.adapter.caching.min_tokens
         marked = self.adapter.settings.caching and probe.cut_tokens >= least
         return prompt_of(document, probe, allowance, marked=marked)
 

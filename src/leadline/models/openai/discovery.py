@@ -68,7 +68,7 @@ class ServerInfo:
     """Values that differ between sets of weights."""
     props: Mapping[str, Any] = field(default_factory=dict)
     """The reply of llama.cpp's /props."""
-    away: str = ""
+    offline_reason: str = ""
     """Why nothing is known about the server: it did not answer. Empty if it did."""
     suggested_url: str = ""
     """The URL that does list models, when base_url does not: probably the intended one."""
@@ -164,8 +164,8 @@ def send_with_retries(
             reply = client.send(method, url, body, timeout=timeout)
         except RequestFailed as error:
             failure = request_failure(error)
-            hopeless = bool(error.fix) or error.reason == "timeout" or _NO_SERVER.search(str(error)) is not None
-            wait = None if hopeless else attempts.wait_after([failure])
+            is_final = bool(error.fix) or error.reason == "timeout" or _NO_SERVER.search(str(error)) is not None
+            wait = None if is_final else attempts.wait_after([failure])
             if wait is None:
                 raise ServerAway(
                     str(error) if error.fix else f"no server answers: {error}",
@@ -368,7 +368,7 @@ def ask_prefix_cache(client: HttpClient, server: ServerInfo) -> PrefixCache:
             return PrefixCache(tokens=tokens if type(tokens) is int and tokens > 0 else None, off=off)
     except ServerError:
         return PrefixCache()
-    return PrefixCache(least=HOSTED_LEAST_TOKENS)
+    return PrefixCache(min_tokens=HOSTED_LEAST_TOKENS)
 
 
 def parse_vllm_metrics(text: str) -> PrefixCache:

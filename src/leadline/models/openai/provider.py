@@ -104,7 +104,7 @@ class OpenAI(ModelProvider):
     rate_limit_wait: float = Field(
         3600.0, ge=0, le=1e6, description="seconds to wait for a rate limit (429) at the start"
     )
-    anyway: bool = Field(False, description="use a tokenizer that is not the server's")
+    allow_tokenizer_mismatch: bool = Field(False, description="use a tokenizer that is not the server's")
     cache_key: Literal["auto", "yes", "no"] = Field(
         "auto", description="send prompt_cache_key, one for each document; auto sends it to hosts known to use it"
     )
@@ -130,7 +130,9 @@ class OpenAI(ModelProvider):
                 fix = "to plan without the server, give tokenizer=FOLDER or tokenizer=tiktoken:NAME"
                 raise ServerError(error.what, where=error.where, fix=f"{error.fix}; {fix}") from None
             note = f"{error.what}; planned without the server: its window and what it adds to prompts are not known"
-            return OpenAIModel(self, self._client(), ServerInfo("plain", name, away=error.what, notes=(note,)))
+            return OpenAIModel(
+                self, self._client(), ServerInfo("plain", name, offline_reason=error.what, notes=(note,))
+            )
 
     def _client(self) -> HttpClient:
         key = self._key()
@@ -298,7 +300,9 @@ class OpenAIModel:
         if "api_key_env" in options.model_fields_set and not os.environ.get(options.api_key_env, "").strip():
             self._notes.append(f"the environment variable {options.api_key_env} is not set: no key is sent")
         self.tokenizer: Tokenizer
-        self.tokenizer, note = find_tokenizer(client, server, options.tokenizer, anyway=options.anyway)
+        self.tokenizer, note = find_tokenizer(
+            client, server, options.tokenizer, allow_mismatch=options.allow_tokenizer_mismatch
+        )
         self._notes += [note] if note else []
         self.frame: Frame = self._find_frame()
         unknown = self._chat and not self.frame.after
@@ -306,7 +310,7 @@ class OpenAIModel:
         if self._sends_ids and thinking.request:
             what = f"thinking={options.thinking} is a field of the chat endpoint, which send=ids does not use"
             raise UsageError(what, where="send", fix="leave out one of them, or use thinking=on or off")
-        if self._sends_ids and not server.away:
+        if self._sends_ids and not server.offline_reason:
             self._check_ids(unknown=unknown)
 
     @cached_property
@@ -343,7 +347,7 @@ class OpenAIModel:
             fingerprints=fingerprints,
             notes=tuple(notes),
             slots=server.slots,
-            plan_only=server.away,
+            plan_only=server.offline_reason,
         )
 
     def answer(self, document: Document, probes: Sequence[Probe]) -> list[Answer]:
@@ -452,7 +456,7 @@ class OpenAIModel:
 
     def open_batches(self) -> OpenAIBatches:
         batches = OpenAIBatches(BatchClient(self._client, self._options.api_key_env), self)
-        return batches if self.server.away else batches.checked()  # away: for a plan
+        return batches if self.server.offline_reason else batches.checked()  # offline: for a plan
 
     def batch_request(self, document: Document, probe: Probe) -> tuple[str, bytes, Sent]:
         _, body, sent = self._written(document, probe)
@@ -502,7 +506,7 @@ class OpenAIModel:
             thinking,
             folder,
             self._prompt_tokens,
-            options.anyway,
+            options.allow_tokenizer_mismatch,
         )
         self._finder = finder
         if not self._chat:
@@ -522,7 +526,7 @@ class OpenAIModel:
 
     def _prompt_tokens(self, text: str, prefix: str) -> int | None:
         """The server's own count of a short prompt; None where it has none, or did not answer before."""
-        if self.server.away:
+        if self.server.offline_reason:
             return None
         url = self._url(self._chat)
         parse = partial(parse_reply, chat=self._chat, key_name=self._options.api_key_env)

@@ -51,7 +51,7 @@ def checked_thinking(text: str) -> str:
     if setting in ("on", "off", *LEVELS) or (setting.isdecimal() and 1 <= int(setting[:9]) <= MOST_BUDGET):
         return setting
     raise UsageError(
-        f"{text[:60]!r} is no way to think",
+        f"{text[:60]!r} is not a thinking setting",
         where="thinking",
         fix=f"write on, off, {', '.join(LEVELS)}, or a budget of tokens such as 4096",
     )

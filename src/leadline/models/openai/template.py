@@ -21,7 +21,7 @@ from leadline.core.turns import Turn, TurnRole
 from leadline.core.types import Frame, Tool
 from leadline.models.openai.discovery import ServerInfo, ask_json
 from leadline.models.openai.http import HttpClient
-from leadline.models.openai.tokenizer import ANYWAY, ServerTokenizer
+from leadline.models.openai.tokenizer import ALLOW_MISMATCH, ServerTokenizer
 from leadline.text.chat import ChatTemplate, checked_tool_frame, completion_frame
 
 Messages = list[dict[str, str]]
@@ -74,7 +74,7 @@ class FrameFinder:
     """The file or folder with the template: named by the user, or the model's folder."""
     count_prompt: Callable[[str, str], int | None]
     """(user text, answer prefix) -> prompt tokens as the server counts them in one request; None where it does not."""
-    anyway: bool
+    allow_mismatch: bool
     """Use a tokenizer that is not the server's."""
 
     def chat(self, prefill: bool) -> tuple[Frame, tuple[str, ...]]:
@@ -162,17 +162,17 @@ class FrameFinder:
         ours = [len(self.tokenizer.encode(frame.before + text + frame.after + prefix)) for text in _PROBES]
         extra, notes = 0, tuple[str, ...]()
         short, long = ((theirs[i] or 0) - ours[i] for i in (0, 1))
-        if self.server.away:
+        if self.server.offline_reason:
             pass  # its note says that this is not known
         elif None in theirs or theirs[0] == theirs[1]:  # a placeholder, if it is the same for any text
             notes = ("the server reports no token counts: what it adds to a prompt is not part of any length",)
         elif short == long:
             extra, notes = short, ((_MEASURED.format(short),) if short else ())
-        elif abs(short - long) > ALLOWED_DIFFERENCE and not self.anyway:
+        elif abs(short - long) > ALLOWED_DIFFERENCE and not self.allow_mismatch:
             raise TokenizerError(
                 _OTHER_TOKENIZER.format(short, long),
                 where=f"openai:{self.server.model}",
-                fix=f"give tokenizer=FOLDER with this model's tokenizer.json, or {ANYWAY}",
+                fix=f"give tokenizer=FOLDER with this model's tokenizer.json, or {ALLOW_MISMATCH}",
             )
         else:
             has_template = bool(frame.before or frame.after)

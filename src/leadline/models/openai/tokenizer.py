@@ -43,7 +43,7 @@ TOKENIZER_TEST_TEXT = (
     "camelCaseWord SNAKE_CASE_WORD https://example.org/a?b=c&d=%20"
 )
 """A text that two different tokenizers are most unlikely to split in the same way."""
-ANYWAY = "add --anyway: lengths are then not those that the model reads"
+ALLOW_MISMATCH = "add --allow-tokenizer-mismatch: lengths are then not those that the model reads"
 _SPECIALS = "<|im_start|>user<|eot_id|></s><s>[INST]<think>\n"
 
 
@@ -158,9 +158,11 @@ class ServerTokenizer:
         return ask_json(self._client, "POST", self._client.root_url + path, msgspec.json.encode(body))
 
 
-def find_tokenizer(client: HttpClient, server: ServerInfo, named: str, *, anyway: bool) -> tuple[Tokenizer, str]:
+def find_tokenizer(
+    client: HttpClient, server: ServerInfo, named: str, *, allow_mismatch: bool
+) -> tuple[Tokenizer, str]:
     """The tokenizer, and a note on it. It must give a test text as many tokens as the server's own, where that can be
-    asked; with `anyway` a difference is only noted."""
+    asked; with `allow_mismatch` a difference is only noted."""
     chosen = _open(client, server, named)
     if server.kind == "plain" or not named or isinstance(chosen, ServerTokenizer):
         return chosen, ""  # a plain server shows it by its counts of two prompts, in FrameFinder
@@ -169,8 +171,8 @@ def find_tokenizer(client: HttpClient, server: ServerInfo, named: str, *, anyway
     if counts[0] == counts[1]:
         return chosen, ""
     problem = "this tokenizer is not the server's: a test text has {} tokens here and {} there".format(*counts)
-    if not anyway:
-        fix = f"leave tokenizer= out to use the server's own, or {ANYWAY}"
+    if not allow_mismatch:
+        fix = f"leave tokenizer= out to use the server's own, or {ALLOW_MISMATCH}"
         raise TokenizerError(problem, where=f"tokenizer={named}", fix=fix)
     return chosen, problem
 

@@ -73,8 +73,8 @@ class CountedBank:
         self.mean_tokens = float(self.counts.mean())
         self.arranged_tokens = self.mean_tokens
         """Of a piece in the last document: in generated text some pieces are drawn more often than others."""
-        closes = self.bank.ends_sentence
-        self.ends_sentence = None if closes is None else np.asarray(closes, np.bool_)
+        ends_sentence = self.bank.ends_sentence
+        self.ends_sentence = None if ends_sentence is None else np.asarray(ends_sentence, np.bool_)
         self._forget_groups()
 
     def no_tokens(self) -> SourceError:

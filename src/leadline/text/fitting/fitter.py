@@ -294,11 +294,11 @@ def verbatim_document(draft: Draft, tokenizer: Tokenizer, frame: Frame) -> Docum
 def _verbatim_probe(draft: Draft, question: DraftQuestion, tokenizer: Tokenizer, frame: Frame) -> Probe:
     text = frame.before + draft.head
     ids, start = tokenizer.encode(text), len(tokenizer.encode(frame.before))
-    tail, closing = prompt_suffix(question, frame)
-    prompt = tokenizer.encode(text + closing)
+    user_suffix, suffix = prompt_suffix(question, frame)
+    prompt = tokenizer.encode(text + suffix)
     cut = min(common_start(ids, prompt), len(prompt) - 1)
     return make_probe(
-        question, text, tail, prompt[cut:], cut=cut, cut_characters=len(text), body=len(frame.before),
+        question, text, user_suffix, prompt[cut:], cut=cut, cut_characters=len(text), body=len(frame.before),
         prompt_tokens=len(prompt) + frame.extra_tokens + question.correction, body_tokens=max(len(ids) - start, 0),
     )  # fmt: skip
 

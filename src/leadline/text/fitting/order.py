@@ -65,9 +65,9 @@ class PieceOrder:
     @cached_property
     def _closed(self) -> Indices:
         """Positions before which a sentence or line ends, ascending."""
-        closes = self.counted.ends_sentence
-        assert closes is not None
-        return closes[self.pieces].nonzero()[0] + 1
+        ends_sentence = self.counted.ends_sentence
+        assert ends_sentence is not None
+        return ends_sentence[self.pieces].nonzero()[0] + 1
 
     def left(self, used: int) -> int:
         """Tokens from a position on."""

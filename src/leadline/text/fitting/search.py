@@ -69,10 +69,10 @@ class _Ask:
 
     question: DraftQuestion
     user_suffix: str
-    closing: str
+    suffix: str
     prompt_tokens: int
     cut: int
-    """Tokens of the prompt before the closing, if no joint takes or gives one."""
+    """Tokens of the prompt before the suffix, if no joint takes or gives one."""
 
     @property
     def length(self) -> int:
@@ -116,8 +116,8 @@ class DocumentSearch:
         self.opening = frame.before + draft.head
         self.opening_tokens = len(counted.context.encode(self.opening, first=True, followed=True))
         if counted.bank.has_own_spacing:
-            closings = [prompt_suffix(question, frame)[1] for question in draft.questions]
-            counted.context.encode_ahead([*closings, *(fact.text for fact in draft.facts)])
+            suffixes = [prompt_suffix(question, frame)[1] for question in draft.questions]
+            counted.context.encode_ahead([*suffixes, *(fact.text for fact in draft.facts)])
         asks = [self._ask(q) for q in draft.questions]
         self.asks = sorted(_with_shared_end(asks) if draft.shared_end else asks, key=lambda a: (a.length, a.cut))
         self.lengths = sorted({a.length for a in self.asks})
@@ -143,18 +143,18 @@ class DocumentSearch:
         return len({(a.length, a.cut) for a in self.asks}) == len(self.lengths)
 
     def _ask(self, question: DraftQuestion) -> _Ask:
-        user_suffix, closing = prompt_suffix(question, self.frame)
+        user_suffix, suffix = prompt_suffix(question, self.frame)
         prompt = question.cell.length - question.allowance - self.frame.extra_tokens - question.correction
         encode, ending = self.counted.context.encode, self.counted.bank.ending
         if not self.draft.shared_end or not ending:
-            return _Ask(question, user_suffix, closing, prompt, prompt - len(encode(closing)))
+            return _Ask(question, user_suffix, suffix, prompt, prompt - len(encode(suffix)))
         line_end = "a" + ending  # its line break may be joined with those of the question
         return _Ask(
             question,
             user_suffix,
-            closing,
+            suffix,
             prompt,
-            prompt - len(encode(line_end + closing)) + len(encode(line_end, followed=True)),
+            prompt - len(encode(line_end + suffix)) + len(encode(line_end, followed=True)),
         )
 
     def _tokens_of(self, fact: Fact) -> int:
@@ -339,7 +339,7 @@ class DocumentSearch:
 
     def _doubled_line_break(self, ask: _Ask) -> int:
         """1 where a question that begins with one line break follows a text that ends in one: it is the same one."""
-        begins_with_break = ask.closing.startswith("\n") and not ask.closing.startswith("\n\n")
+        begins_with_break = ask.suffix.startswith("\n") and not ask.suffix.startswith("\n\n")
         return int(begins_with_break and self.assembly.open_text.endswith("\n"))
 
     def _settle(self, asks: Sequence[_Ask], offsets: Sequence[int]) -> int | None:
@@ -350,7 +350,7 @@ class DocumentSearch:
                 return None  # no text is left to join the question to
             # A doubled line break may be all there is: the question begins with it, so the joint before is the same.
             offset = left_off or self._doubled_line_break(ask)
-            suffix_ids = self.assembly.suffix_ids(ask.closing, leave_off=offset)
+            suffix_ids = self.assembly.suffix_ids(ask.suffix, leave_off=offset)
             differences.add(self.assembly.tokens + len(suffix_ids) - ask.prompt_tokens)
             if self.draft.shared_end and differences != {0}:
                 break  # the others differ by as much
@@ -408,7 +408,7 @@ class DocumentSearch:
 
     def _probe(self, settled: _SettledAsk, text: str, body_start: int) -> Probe:
         ask = settled.ask
-        # The tokens that document and prompt have in common may reach into those of the closing.
+        # The tokens that document and prompt have in common may reach into those of the suffix.
         rest = self.assembly.ids_from(settled.tokens_before, len(settled.suffix_ids))
         shared = min(common_start(rest, settled.suffix_ids), len(settled.suffix_ids) - 1)
         return make_probe(
