@@ -1,5 +1,5 @@
-"""What follows when every question has been asked, by the door `leadline.after_run`: judges that grade the answers,
-trackers that log them.
+"""The steps after the questions, by the door `leadline.after_run`: judges that grade the answers, trackers that log
+them.
 
 An entry point names an instance of a subclass of `AfterRun`. Its steps are taken in the order of their names, so that
 `judges` come before `trackers`. A step that fails does not take back the run: its error is raised when the others are
@@ -33,14 +33,15 @@ class AfterRun:
         raise NotImplementedError
 
     def check(self, spec: Spec, listen: Listener, *, has_prices: bool = False) -> None:
-        """Raises before the run what would fail after it. With `has_prices` the file of prices need not have any."""
+        """Raises before the run for problems that would end the step after it. With `has_prices` the file of prices is
+        not needed."""
 
     def cost(self, plan: Plan) -> Mapping[str, Cost]:
         """By model, the most that its requests in this step cost."""
         return {}
 
     def payments(self, folder: Path) -> Iterable[Payment]:
-        """What was asked of other models for the run in this folder, so far."""
+        """The requests to other models so far for the run in this folder."""
         return ()
 
 

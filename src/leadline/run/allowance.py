@@ -31,11 +31,11 @@ from leadline.text.fitting import Fitter
 FILE = "allowances.json"
 FIRST_TOKENS = 1024
 CUT_SHARE = 0.01
-"""Of the answers of a length: with as many cut off, the allowance is too small."""
+"""If this share of a length's answers is cut off, the allowance is too small."""
 FIRST_SHARE = 0.5
-"""Of a length, the most that is allowed before anything is known."""
+"""The largest share of a length that is allowed before anything is known."""
 STEPS = 4
-"""Smaller and smaller steps that are tried where twice the allowance leaves no room for a document."""
+"""The number of smaller and smaller steps that are tried where twice the allowance leaves no room for a document."""
 
 Allowances = dict[int, int]
 """By length: tokens beyond the task's own allowance."""
@@ -44,7 +44,7 @@ Fits = Callable[[int, int], bool]
 
 
 def first_allowances(allowance: str, lengths: Collection[int]) -> Allowances:
-    """Before anything is known. A number is for all lengths, and stays."""
+    """The allowance before anything is known. A number given by the user holds for all lengths."""
     if not allowance:
         return {}
     if allowance != AUTO:
@@ -69,7 +69,7 @@ def is_cut_off(record: Record) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class NextStep:
-    """What to ask now, by cell key, with these allowances; nothing when it is over."""
+    """The cells to ask now, by key, with these allowances; empty at the end."""
 
     ask: frozenset[str]
     allowances: Allowances
@@ -139,7 +139,7 @@ def find_allowance(
 
 
 def _with_replaced(listen: Listener, records: Mapping[str, Record]) -> Listener:
-    """Answers come with the record that they replace, so that a sample is counted once."""
+    """Adds to each answer the record that it replaces, so that a sample is counted once."""
 
     def heard(event: Event) -> None:
         if isinstance(event, Answered):
@@ -162,7 +162,7 @@ def extra_allowance(record: Record) -> int:
 
 
 def read_allowances(folder: Path) -> Allowances:
-    """What an earlier start of the run has found; empty if there was none."""
+    """The allowances that an earlier start of the run found; empty if there was none."""
     path = folder / FILE
     try:
         return msgspec.json.decode(read_inside(path), type=dict[int, int])

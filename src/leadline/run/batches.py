@@ -41,18 +41,18 @@ FIRST_LOOK_SECONDS = 2.0
 LONGEST_LOOK_SECONDS = 60.0
 """Between two looks at the batches."""
 MOST_FAILED_LOOKS = 30
-"""In a row, with the waits between them about an hour."""
+"""Failures in a row; with the waits between them they take about an hour."""
 SETTLE_SECONDS = 60.0
-"""A request that was cut off may still arrive: a batch that is not listed for so long was not submitted."""
+"""A request that was cut off may still arrive. A batch that is not listed for this long was not submitted."""
 MAY_HAVE_ARRIVED: frozenset[FailureKind] = frozenset(
     {"connection", "timeout", "server", "malformed", "empty_body", "unexpected_status"}
 )
 """Failures of submitting after which there may be a batch all the same."""
 LEFT_OUT = Failure("aborted", "the batch has no result for this question", transient=True)
 ENVELOPE_BYTES = 512
-"""What a request has around the questions of a batch."""
+"""Bytes of a request around the questions of a batch."""
 IN_BATCH = "batch"
-"""Under this name a record's decoding has the provider's id of its batch."""
+"""The field of a record's decoding with the provider's id of its batch."""
 
 
 def execute_in_batches(
@@ -91,13 +91,13 @@ class _BatchRun:
         self._todo: dict[str, int] = {}
         """The keys of cells to put into batches, with the number of their next attempt."""
         self._again: dict[str, int] = {}
-        """The same for those that are asked again, when all others are in batches."""
+        """The same for cells that are asked again, when all others are in batches."""
         self._source: Iterator[tuple[Document, Probe]] = iter(())
         self._held: tuple[Document, Probe] | None = None
         """A question that did not fit into the last batch."""
         self._open: dict[int, SavedBatch] = {}
         self._answered: dict[int, int] = {}
-        """Of each open batch, the answers that the provider has."""
+        """For each open batch, the number of answers that the provider has."""
         self._recorded: Set[tuple[str, str]] = frozenset()
         """Batches and cells whose record was written before the program was ended."""
         self._numbers = 0
@@ -122,7 +122,8 @@ class _BatchRun:
     # --- what an earlier start has left
 
     def _continue(self) -> None:
-        """Takes over the batches that were submitted and not recorded, and plans what is in none of them."""
+        """Takes over the batches that were submitted and not recorded, and plans the questions that are in none of
+        them."""
         saved = self._folder.every()
         self._numbers = max((batch.number for batch in saved), default=0)
         for batch in saved:
@@ -202,7 +203,7 @@ class _BatchRun:
         if isinstance(outcome, Failure) and outcome.why in MAY_HAVE_ARRIVED:
             return self._looked_up(batch) or outcome
         if isinstance(outcome, Failure) and outcome.why == "rate_limited" and self._open:
-            return msgspec.structs.replace(outcome, transient=False)  # not here: when another batch has ended
+            return msgspec.structs.replace(outcome, transient=False)  # tried again when another batch has ended
         return outcome
 
     def _filled(self, tag: str) -> _NewBatch:
@@ -260,8 +261,8 @@ class _BatchRun:
             yield from ((document, probe) for probe in document.probes if probe.cell.key in wanted)
 
     def _is_affordable(self, item: BatchItem, *, waits: bool) -> bool:
-        """Whether the budget has the most that it can cost. If not, the run waits for answers, which may cost less, or
-        stops where there are none to wait for."""
+        """Whether the budget covers its highest possible cost. If not, the run waits for answers, which may cost less,
+        or stops if there are none to wait for."""
         if self._budget is None or self._budget.fits(self._budget.most([item.tokens])):
             return True
         if waits:
@@ -295,7 +296,7 @@ class _BatchRun:
         self._look_seconds = min(LONGEST_LOOK_SECONDS, 1.5 * self._look_seconds)
 
     def _state_of(self, batch: SavedBatch) -> BatchState:
-        """How far a batch is. It is taken to go on while the provider does not answer, for about an hour."""
+        """The state of a batch. While the provider does not answer, for about an hour, it counts as in progress."""
         state = self._retrier.request(partial(self._batches.state, batch.id))
         if not isinstance(state, Failure):
             self._failed_looks = 0
@@ -338,7 +339,7 @@ class _BatchRun:
             self._listen(Note(f"{message}; batches have at most {format_count(self._most, 'question')} from now on"))
 
     def _collect(self, batch: SavedBatch, *, cancelled: bool) -> None:
-        """Records what came back. What may pass goes into a later batch."""
+        """Records the replies. Questions with transient failures go into a later batch."""
         replies = self._reply_to(
             partial(self._batches.replies, batch.id), f"the results of batch {batch.id} cannot be read", batch
         )
@@ -383,7 +384,7 @@ class _BatchRun:
         return self._batches.read(reply, waiting.question, waiting.sent)
 
     def _record_failure(self, document: Document, probe: Probe, sent: Sent, failure: Failure) -> None:
-        """Of a question that is in no batch."""
+        """Records the failure of a question that is in no batch."""
         record = self._recorder.record(document, Asked(probe, Answer(sent, failure, 0.0), 1, time.time()))
         self._listen(Answered(self._recorder.append(record, self._writer)))
 
@@ -392,7 +393,7 @@ class _BatchRun:
             self._budget.pay(self._budget.most([item.tokens]), cost)
 
     def _close(self, batch: SavedBatch, step: str, message: str = "") -> None:
-        """Nothing more comes of the batch; its questions are on records, or in a later one."""
+        """Drops a batch that gives no more replies. Its questions are on records, or in a later batch."""
         closed = {"step": step, "message": message, "items": {}, "questions": len(batch.items)}
         self._folder.save(msgspec.structs.replace(batch, **closed))
         self._folder.drop_questions(batch)
@@ -401,7 +402,7 @@ class _BatchRun:
     # --- waiting and errors
 
     def _pause(self, seconds: float, why: str) -> None:
-        """Ends early when the run stops."""
+        """Sleeps; ends early when the run stops."""
         self._listen(Waiting(seconds, why, everyone=True))
         self.stop.wait(seconds)
 
@@ -417,7 +418,7 @@ class _BatchRun:
         raise self._stopped_by(reply, what)
 
     def _raise_if_stopped(self) -> None:
-        """Raises what ends the run, with what goes on at the provider."""
+        """Raises the error that ends the run, with the state at the provider."""
         error = self.stop.error
         if error is None:
             return
@@ -448,7 +449,7 @@ class _BatchRun:
 
 @dataclass(slots=True)
 class _NewBatch:
-    """What goes into a batch: the lines to submit, and what the folder keeps of them."""
+    """The content of a batch: the lines to submit, and their entries in the folder."""
 
     lines: list[bytes] = field(default_factory=list)
     items: dict[str, BatchItem] = field(default_factory=dict)

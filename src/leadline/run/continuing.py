@@ -25,7 +25,7 @@ GRID = ("lengths", "depths", "samples")
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """Where a plan is carried out, and what to tell the user about it."""
+    """The folder where a plan is carried out, and a note about it for the user."""
 
     path: Path
     note: str = ""
@@ -34,7 +34,7 @@ class RunFolder:
 
 
 def find_run_folder(plan: Plan, suite: str = "") -> RunFolder:
-    """The run of `runs/` that this plan resumes or extends, or that has all it asks for; else a folder of its own."""
+    """The run of `runs/` that this plan resumes or extends, or that already has all its samples; else a new folder."""
     name = folder_name(plan.spec, suite)
     if plan.model.card.plan_only:  # not everything is known about it that a run has recorded
         return RunFolder(RUNS / name)
@@ -53,7 +53,7 @@ def find_run_folder(plan: Plan, suite: str = "") -> RunFolder:
             return RunFolder(folder, f"{folder} has all of this, and more", whole)
     for folder, there in runs:
         if there.spec == plan.manifest.spec:
-            return RunFolder(folder)  # of another version, tokenizer or text: refused there, with what differs
+            return RunFolder(folder)  # another version, tokenizer or text: refused later, with the differences
     return RunFolder(_unused(RUNS / name), _why_new(runs, plan.manifest))
 
 
@@ -68,7 +68,7 @@ def _runs_like(name: str) -> Iterator[tuple[Path, Manifest]]:
 
 
 def _aside(spec: Spec) -> dict[str, Any]:
-    """What is not part of a spec's identity."""
+    """The fields that are not part of a spec's identity."""
     return {"limits": spec.limits, "judges": spec.judges, "log": spec.log}
 
 
@@ -82,7 +82,7 @@ def _unused(folder: Path) -> Path:
 
 
 def _why_new(runs: list[tuple[Path, Manifest]], here: Manifest) -> str:
-    """Why a run that differs in its grid alone is not continued; empty where there is none."""
+    """The reason why a run that differs in its grid alone is not continued; empty if there is no such run."""
     comparable = _without_grid(here)
     near = [folder for folder, there in runs if _without_grid(there) == comparable]
     if not near:

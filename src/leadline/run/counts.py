@@ -1,4 +1,4 @@
-"""What a provider's counts of prompts led to, kept in the run's folder.
+"""The results of a provider's counts of prompts, kept in the run's folder.
 
 A document that is built again, after a crash or to ask its questions a second time, is the same to the letter and is
 not counted again.
@@ -19,7 +19,7 @@ COUNTS = "counts.jsonl"
 
 
 def keep_counts(counting: Counting, folder: Path) -> None:
-    """Takes over what the folder has, and adds what will be counted. Once for a plan: its first folder is the run's."""
+    """Takes over the folder's counts, and adds new ones. Once for a plan: its first folder is the run's."""
     if counting.keep is not None:
         return
     path = folder / COUNTS

@@ -26,12 +26,12 @@ MOST_COMPARED = 4000
 """Documents of a task that are compared for text in common."""
 NOTED_OVERLAP = 0.01
 LEAST_BYTES = 110
-"""Memory for each token of a document while it is built, at least; measured at 4m and 16m."""
+"""The least memory for each token of a document while it is built; measured at 4m and 16m."""
 LEAST_BYTES_IN_FILE_TOKENIZER = 240
-"""The same with a tokenizer.json, whose library takes more while the first document is tokenised whole."""
+"""The same with a tokenizer.json, whose library needs more while the first document is tokenised whole."""
 TRIED_LENGTHS = 24
 TRIED_DOCUMENTS = 16
-"""How many lengths are tried for one that can hold a document, and documents at each."""
+"""The lengths that are tried for one that can hold a document, and the documents at each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class PlannedDocument:
     cells: tuple[Cell, ...]
     missing: tuple[Cell, ...]
     draft: Draft | None = None
-    """What the task wrote for it ahead of time, if it did."""
+    """Its draft, if the task wrote it ahead of time."""
 
     def document(self, seed: int, fitter: Fitter) -> Document:
         if self.draft is not None:
@@ -91,8 +91,8 @@ def planned_documents(spec: Spec, tasks: Mapping[str, Task], done: Container[str
 
 
 def documents_fit(spec: Spec, tasks: Mapping[str, Task], fitter: Fitter, length: int, extra: int) -> bool:
-    """Whether all documents of a length can be made with so much extra allowance. Facts and questions differ in
-    length, so that the first one does not speak for the others."""
+    """Whether all documents of a length can be made with this extra allowance. Facts and questions differ in length, so
+    the first document is no proof for the others."""
     before = fitter.extra_allowance
     fitter.extra_allowance = {**before, length: extra}
     try:
@@ -242,7 +242,7 @@ NOTED_SENTENCES = 0.1
 
 
 def sentence_notes(tasks: Mapping[str, Task]) -> tuple[str, ...]:
-    """For each text of the user's with sentences so long that facts stand inside them."""
+    """A note for each text of the user's with sentences so long that facts are planted inside them."""
     sources = {s.name: s for task in tasks.values() for s in task.sources() if isinstance(s, TextSource)}
     shares = {name: source.long_sentences for name, source in sources.items()}
     return tuple(
@@ -256,7 +256,8 @@ def sentence_notes(tasks: Mapping[str, Task]) -> tuple[str, ...]:
 def overlap_notes(
     spec: Spec, tasks: Mapping[str, Task], built: Mapping[str, Sequence[Document]], fitter: Fitter
 ) -> tuple[str, ...]:
-    """For each task whose text does not last, how much its documents have in common at the worst length."""
+    """For each task whose text is too short for all documents, the share that its documents have in common at the worst
+    length."""
     notes = []
     for title, task in tasks.items():
         sources = [s for s in task.sources() if isinstance(s, TextSource) and not s.repeat]

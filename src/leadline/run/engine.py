@@ -70,7 +70,7 @@ def begin(plan: Plan, writer: RunWriter, only: Set[str] | None) -> Set[str]:
 
 
 def started(plan: Plan, writer: RunWriter, missing: Sequence[Cell]) -> Started:
-    """What is known when the folder is open."""
+    """The notes that are known when the folder is open."""
     return Started(
         folder=writer.folder,
         planned=plan.planned,
@@ -86,7 +86,7 @@ def started(plan: Plan, writer: RunWriter, missing: Sequence[Cell]) -> Started:
 
 
 def compare_with_plan(plan: Plan, writer: RunWriter, missing: Sequence[Cell]) -> None:
-    """Planned against recorded, so that no run with missing samples looks finished."""
+    """Checks planned against recorded samples, so that no run with missing samples looks finished."""
     if lost := {cell.key for cell in missing} - writer.recorded:
         raise RunStopped(
             f"{len(lost):,} of {plan.planned:,} planned samples have no record", where=str(writer.folder), fix=RESUME
@@ -211,7 +211,8 @@ class _Engine:
         return None
 
     def _within_budget(self, work: Work | None) -> Work | None:
-        """The work if the budget has the most it can cost, now or when others are answered; else the run stops."""
+        """The work if the budget covers its highest possible cost, now or when others are answered; else the run
+        stops."""
         budget = self._budget
         if work is None or budget is None:
             return work
@@ -231,7 +232,7 @@ class _Engine:
             cached = was_read and isinstance(self._plan.model, HasPrefixCache)
             cacheable = answered.probe.cut_tokens if cached else 0
             if cacheable < self._limit.cache.min_tokens:
-                cacheable = 0  # so short a beginning is not kept
+                cacheable = 0  # a beginning this short is not kept
             record = self._recorder.record(work.document, answered, cacheable=cacheable)
             if work.reuses_prefix and cacheable and isinstance(record.outcome, Completion):
                 self._limit.learn(cacheable, record.outcome.cached_tokens)

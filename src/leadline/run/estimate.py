@@ -38,12 +38,12 @@ class Cost:
         )
 
     def scaled(self, share: float) -> Cost:
-        """About this share of it."""
+        """The approximate cost of this share of it."""
         counts = (self.requests, self.prompt_tokens, self.tokens_read, self.output_tokens)
         return Cost(*(round(share * count) for count in counts))
 
     def seconds(self, tokens_per_second: float) -> float:
-        """At a reading speed; generated tokens count like read ones, which is right for short answers."""
+        """The time at a reading speed. Generated tokens count like read ones, which is right for short answers."""
         return (self.tokens_read + self.output_tokens) / tokens_per_second
 
 
@@ -80,7 +80,7 @@ def cost_of(spec: Spec, task: Task, allowed: Mapping[int, int], built: Sequence[
 
 
 def prompts_of(task: Task, allowed: Mapping[int, int], built: Sequence[Document]) -> tuple[dict[int, int], int]:
-    """By length the tokens of a prompt, and how many of them at its end are a question's own."""
+    """By length, the tokens of a prompt and the tokens at its end that belong to one question."""
     probes = [p for d in built for p in d.probes]
     closing = max((p.prompt_tokens - p.cut_tokens for p in probes), default=0)
     prompts = {length: length - allowance for length, allowance in allowed.items()}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from leadline.results.run import Run
 
 FIRST_SECONDS = 5.0
-"""How long nothing happens until it is said; then after twice as long, and so on."""
+"""The time without an event after which a wait is reported; then after twice that time, and so on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Started:
     """The lengths of the missing cells, added up."""
     torn_bytes: int
     notes: tuple[str, ...] = ()
-    """What a reader must know about the model or the plan."""
+    """A note for readers about the model or the plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What the user should know about a run that goes on."""
+    """A note for the user about a run in progress."""
 
     text: str
 
@@ -117,7 +117,7 @@ def without_started(listen: Listener) -> Listener:
 
 
 class PendingWatch:
-    """Says that the program waits, after 5 s without an event, 10 s, 20 s and so on."""
+    """Reports that the program waits, after 5 s without an event, 10 s, 20 s and so on."""
 
     def __init__(self, listen: Listener) -> None:
         self._listen = listen
@@ -175,7 +175,7 @@ class ModelRunResult:
     step_errors: tuple[LeadlineError, ...] = ()
     """Of steps after the run, such as judges: it has its answers all the same."""
     was_complete: bool = False
-    """Whether the run was complete before, so that the model was not opened."""
+    """Whether the run was already complete, so that the model was not opened."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,7 @@ def write_prompts(
 
 
 def _about(spec: Spec, tasks: Mapping[str, Task], fitter: Fitter) -> dict[str, Any]:
-    """Where the prompts came from: enough to write them again."""
+    """The origin of the prompts: enough to write them again."""
     return {
         "spec": {k: v for k, v in spec.identity().items() if k != "model"},
         "tasks": {
@@ -137,7 +137,7 @@ RULER = RulerFiles()
 
 
 def _ruler_notes(tasks: Mapping[str, Task]) -> tuple[str, ...]:
-    """Under which of RULER's names a task is written, and which its predictor does not know."""
+    """The RULER names that tasks are written under, and those that RULER's predictor does not know."""
     renamed = {title: RULER_NAMES[title] for title in tasks if title in RULER_NAMES}
     if both := [title for title, name in renamed.items() if name in tasks]:
         raise UsageError(
@@ -186,7 +186,7 @@ def plain_line(document: Document, probe: Probe, task: Task) -> bytes:
 
 
 def user_prompt(document: Document, probe: Probe) -> str:
-    """The user turn; of a conversation without a chat template all turns, and the opening of the model's own."""
+    """The user turn. For a conversation without a chat template, all turns and the beginning of the model's own."""
     opens_answer = document.conversation and document.frame.form == "completion"
     return document.user_text(probe) + (document.frame.after if opens_answer else "")
 
@@ -231,7 +231,7 @@ class _Files:
         self._stack = ExitStack()
         self._open: dict[Path, tuple[IO[bytes], Path]] = {}
         self.probes: dict[Path, list[Probe]] = {}
-        """Those of each file, in the order of its lines."""
+        """The probes of each file, in the order of its lines."""
         self.finished: tuple[Path, ...] = ()
 
     def add(self, document: Document, probe: Probe, task: Task, tokenizer: Tokenizer) -> None:

@@ -88,7 +88,8 @@ def _task_entry(task_spec: TaskSpec, task: Task, model: Model, fitter: Fitter) -
 
 
 def _describe_logprobs(task: Task, model: Model, plain: Frame) -> dict[str, Any]:
-    """That a task asks for log-probabilities, and the choices that the definitions of its metrics leave open."""
+    """For a task that asks for log-probabilities, that fact and the choices that the definitions of its metrics leave
+    open."""
     return {
         "kind": "measure",
         "choices": {

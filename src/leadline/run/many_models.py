@@ -50,7 +50,7 @@ def measure_all(
     keep_prompts: bool = False,
     check: CheckModel | None = None,
 ) -> list[ModelRunResult]:
-    """One result for each model, in their order. Raises only when all of it was stopped or no cluster is there."""
+    """One result for each model, in their order. Raises only if the whole run was stopped or there is no cluster."""
     for model_run in model_runs:
         check_steps(model_run.spec)
     complete = {e.name: _completed(e, listen) for e in model_runs if is_complete(e)}
@@ -94,7 +94,7 @@ def _measure(
 
 @contextmanager
 def _capacity(model_runs: Sequence[ModelRun]) -> Iterator[tuple[int, OpenModel]]:
-    """How many models may run in parallel, and how each is opened.
+    """The number of models that run in parallel, and the way each is opened.
 
     The GPUs of a Ray cluster are held until all models are done. Each model gets one of them, or an equal share where
     there are more GPUs than models. Without a cluster, and for served models, it is one model after another.

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from leadline.run.until import RuleResult, StoppingRule
 
 CheckModel = Callable[[Model], Sequence[str]]
-"""Looks at an open model before a run, and returns what the user should know about it."""
+"""Checks an open model before a run, and returns notes for the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Measured:
 
 
 def check_model(model: Model) -> Sequence[str]:
-    """What all checks of the door `leadline.model_checks` find; a server is sent about ten small requests."""
+    """The findings of all checks of the door `leadline.model_checks`. A server gets about ten small requests."""
     checks: dict[str, CheckModel] = registry.every("model_checks")
     return [finding for check in checks.values() for finding in check(model)]
 
@@ -82,7 +82,7 @@ def measure_spec(
     Without `out` the run continues one in `runs/` that asked for less of the same, or gets a folder there, which has
     the name of the `suite` or of its tasks.
 
-    `base` and `gate` are for the stopping rule `verdict`. `name` is what a list of models calls this one. `open_model`
+    `base` and `gate` are for the stopping rule `verdict`. `name` is the model's name in a list of models. `open_model`
     replaces the opening of the model by its name, and `stop` ends the run from another thread.
     """
     seconds = parse_time(spec.limits.time)
@@ -104,7 +104,8 @@ def measure_spec(
 
 
 def _lengths_in_time(plan: Plan, time: TimeLimit | None, listen: Listener) -> list[int]:
-    """The lengths of the plan for which its time and its budget are enough, where it has such; says which are not."""
+    """The lengths of the plan that its time and its budget allow, if it has such limits. Notes which lengths are left
+    out."""
     kept = list(plan.spec.lengths)
     if time is not None:
         kept = _measure_pace(plan, time, listen)
@@ -119,7 +120,7 @@ def _lengths_in_time(plan: Plan, time: TimeLimit | None, listen: Listener) -> li
 
 
 def _measure_pace(plan: Plan, time: TimeLimit, listen: Listener) -> list[int]:
-    """Asks a question at the two shortest lengths, recorded nowhere, and says which lengths the time is for."""
+    """Asks a question at the two shortest lengths, without a record, and returns the lengths that the time allows."""
     title, task = next(iter(plan.tasks.items()))
     lengths = plan.spec.lengths
     for row in first_rows(plan.spec, title, task)[:2]:
@@ -193,7 +194,7 @@ def _stopping_rule(spec: Spec, base: Path | str | None, gate: str) -> StoppingRu
 
 
 def _with_findings(plan: Plan, folder: Path, check: CheckModel | None, listen: Listener) -> Plan:
-    """The plan with what a check of its model found. A run that has all its answers needs none."""
+    """The plan with the findings of a check of its model. A run that has all its answers needs no check."""
     if check is None or ((folder / MANIFEST).exists() and count_done(folder)[0] >= plan.planned):
         return plan
     with reporting_waits(listen):
@@ -201,6 +202,6 @@ def _with_findings(plan: Plan, folder: Path, check: CheckModel | None, listen: L
 
 
 def plan(spec: Spec) -> Plan:
-    """What a run costs and what to know about it. The model is opened to count in its tokens, and closed."""
+    """The costs of a run, and notes on it. The model is opened to count in its tokens, and closed."""
     with prepare(spec, planning=True) as prepared:
         return prepared

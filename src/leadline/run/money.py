@@ -1,7 +1,7 @@
-"""What a plan costs in money, in each reading mode, and budgets, which end a run before it costs more.
+"""The money that a plan costs in each reading mode, and budgets, which end a run before it costs more.
 
-The prompt tokens of a request say which price it has (long prompts may cost more) and how much of it the provider's
-cache can have: in `shared` and `nested` all but the first question of a document find their beginning there.
+The prompt tokens of a request decide its price (long prompts may cost more) and the part that the provider's cache can
+have: in `shared` and `nested` all but the first question of a document find their beginning there.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Bill:
     cached: int = 0
     written: int = 0
     hours: float = 0.0
-    """For how long what is written is kept, where that is paid by the hour."""
+    """The time for which written tokens are kept, if storage is paid by the hour."""
 
     def money(self, tariff: Tariff) -> float:
         per_request = tariff.cost(self.prompt, self.output, cached=self.cached, written=self.written)
@@ -43,7 +43,7 @@ class Bill:
 
 
 def money(plan: Plan, tariff: Tariff, reading: Reading) -> float | None:
-    """Of all requests of the plan if it were made in this reading mode; None where a task cannot be read so."""
+    """The cost of all requests of the plan in this reading mode; None where a task does not allow the mode."""
     if any(reading not in task.readings for task in plan.tasks.values()):
         return None
     return sum(
@@ -52,7 +52,7 @@ def money(plan: Plan, tariff: Tariff, reading: Reading) -> float | None:
 
 
 def side_by_side(plan: Plan, tariff: Tariff) -> dict[str, float | None]:
-    """The money of each reading mode, and the least of a run that stops when its effective length is certain."""
+    """The money of each reading mode, and the least money of a run that stops when its effective length is certain."""
     costs: dict[str, float | None] = {reading: money(plan, tariff, reading) for reading in READINGS}
     costs["until, at least"] = _first_look(plan, tariff)
     return costs
@@ -86,7 +86,7 @@ def _task_bills(plan: Plan, title: str, task: Task, reading: Reading) -> Iterato
 
 
 def _cache_of(plan: Plan) -> PrefixCache:
-    """What a hosted model says about its cache; a server of one's own has no prices."""
+    """A hosted model's statements about its cache. A server of one's own has no prices."""
     if isinstance(plan.model, CountsPrompts) and isinstance(plan.model, HasPrefixCache):
         return plan.model.prefix_cache
     return PrefixCache()
@@ -139,7 +139,8 @@ class BudgetReached(RunStopped):
 
 
 class Budget:
-    """Ends a run before it costs more: what is in flight counts as the most it can cost. Used with a lock held."""
+    """Ends a run before it costs more. Requests in flight count at their highest possible cost. Used with a lock
+    held."""
 
     def __init__(self, limit: float, tariff: Tariff, spent: float = 0.0) -> None:
         """`spent` is what the run has cost so far, its judges included; `tariff` is that of the model asked now."""
@@ -174,7 +175,7 @@ class Budget:
         self._reserved += most
 
     def pay(self, most: float, cost: float) -> None:
-        """What was reserved as `most` did cost `cost`."""
+        """Replaces the reserved `most` by the actual `cost`."""
         self._reserved = max(0.0, self._reserved - most)
         self.spent += cost
 

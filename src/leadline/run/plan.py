@@ -1,4 +1,4 @@
-"""The plan of a run: everything that can be checked before the first question, and what it will cost.
+"""The plan of a run: everything that can be checked before the first question, and its cost.
 
 Names resolve, the model opens, the reading mode fits task and model, lengths fit the window, haystacks exist, and the
 smallest and the largest document of every task are built. Nothing is sent beyond opening the model.
@@ -78,7 +78,7 @@ from leadline.text.fitting.question_sizes import MOST_TOKENS, QuestionSizes
 
 FIRST_LENGTH = 1024
 UNKNOWN_WINDOW = 8192
-"""The longest length of a model that does not say how large its window is."""
+"""The longest length for a model that does not state its window."""
 BELOW, BEYOND = Fraction(7, 8), Fraction(5, 4)
 """The two sides of a constant, and the length beyond the window."""
 LEAST_CONSTANT = 512
@@ -162,7 +162,7 @@ OpenModel = Callable[[Spec], Model]
 RUNS = Path("runs")
 BYTES_PER_RECORD = 4096
 TRIED_TOKENS = 1 << 15
-"""Up to so many tokens of documents are made to see whether a chosen length holds them."""
+"""At most this many tokens of documents are built to check whether a chosen length holds them."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ class Plan:
     allowed: dict[str, dict[int, int]]
     """By task title and length: the longest allowed answer in tokens."""
     notes: tuple[str, ...]
-    """For the user, the lines of `forecast` among them."""
+    """Notes for the user, with the lines of `forecast` among them."""
     prompts: dict[str, tuple[dict[int, int], int]] = field(default_factory=dict)
     """By task title: the tokens of prompts by length, and of those a question's own."""
     tariff: Tariff | None = None
@@ -213,7 +213,8 @@ class Plan:
         return asked_at_once(self.model, self.spec.limits)
 
     def document_limit(self) -> DocumentLimit:
-        """How many documents may be asked at once; the server is asked what its cache holds where that matters."""
+        """The number of documents that are asked at once. If it matters, the server is asked for the size of its
+        cache."""
         if (
             (self.spec.reading == "fresh" and all(task.request == "answer" for task in self.tasks.values()))
             or self.model.asked_per != "probe"
@@ -231,7 +232,7 @@ class Plan:
         return dataclasses.replace(self, manifest=manifest, notes=(*self.notes, *notes))
 
     def __str__(self) -> str:
-        """Tokens of each task and of the run, and the notes: what `leadline plan` prints, without money."""
+        """Tokens of each task and of the run, and the notes: the output of `leadline plan`, without money."""
         costs = self.costs | ({"total": self.cost} if len(self.costs) > 1 else {})
         lines = (
             f"{title}: {format_count(cost.requests, 'request')}, {cost.prompt_tokens:,} prompt tokens, "
@@ -253,8 +254,8 @@ class Plan:
 
 
 def prepare(spec: Spec, open_: OpenModel | None = None, *, listen: Listener = ignore, planning: bool = False) -> Plan:
-    """Checks a spec and returns its plan, or raises the first error. `open_` replaces `open_model`; the listener hears
-    what is waited for. Only with `planning` may the model be one that cannot be asked."""
+    """Checks a spec and returns its plan, or raises the first error. `open_` replaces `open_model`; the listener gets
+    events of waiting. A model that cannot be asked is allowed only with `planning`."""
     with reporting_waits(listen):
         return _prepare(spec, open_, listen, planning)
 
@@ -344,7 +345,7 @@ def _make_fitter(spec: Spec, tasks: Mapping[str, Task], model: Model) -> Fitter:
 
 
 def _ask_for_logprobs(tasks: Mapping[str, Task], model: Model) -> None:
-    """Raises if a server does not give log-probabilities of a few words, before it reads documents for nothing."""
+    """Raises if a server gives no log-probabilities of a few words, before it reads documents in vain."""
     title = next((title for title, task in tasks.items() if task.request == "logprobs"), "")
     if not title or not isinstance(model, Remote):
         return
@@ -367,15 +368,15 @@ def asked_at_once(model: Model, limits: Limits) -> int:
 
 
 def _fewer_workers(limits: Limits, card: ModelCard) -> Iterator[str]:
-    """That more workers were asked for than the server has slots."""
+    """A note if there are more workers than the server has slots."""
     if card.slots and "workers" in limits.model_fields_set and limits.workers > card.slots:
         slots = format_count(card.slots, "slot")
         yield f"{format_count(card.slots, 'worker')} instead of {limits.workers}: the server has {slots}"
 
 
 def open_model(spec: Spec, *, planning: bool = False) -> Model:
-    """Opens the model, with the spec's limits that its provider has and its name does not set. Only with `planning` may
-    it be one that cannot be asked."""
+    """Opens the model, with the spec's limits that its provider has and its name does not set. A model that cannot be
+    asked is allowed only with `planning`."""
     name = registry.ModelName.parse(spec.model)
     provider = registry.provider(name)
     if spec.limits.ray is not None:
@@ -450,7 +451,7 @@ def _check_batch(spec: Spec, tasks: Mapping[str, Task]) -> None:
 
 
 def _batch_notes(batches: Batches, cost: Cost, built: Mapping[str, Sequence[Document]]) -> tuple[str, ...]:
-    """Into how many batches the questions go, by the size of one that was written."""
+    """The number of batches for the questions, by the size of one that was written."""
     documents = [document for some in built.values() for document in some]
     sizes = [(len(batches.line("size", d, p)[0]), p.prompt_tokens) for d in documents for p in d.probes]
     if not sizes or not cost.requests:
@@ -568,7 +569,7 @@ def _without_short_lengths(
 
 
 def _are_built(spec: Spec, title: str, task: Task, fitter: Fitter, patient: Retrier) -> bool:
-    """Whether the first documents can be made: facts differ in length, so that one does not speak for the others."""
+    """Whether the first documents can be made. Facts differ in length, so one document is no proof for the others."""
     tried = min(max(TRIED_TOKENS // max(spec.lengths), 1), TRIED_DOCUMENTS)
     try:
         for planned in islice(planned_documents(spec, {title: task}), tried):

@@ -21,18 +21,18 @@ from leadline.run.documents import PlannedDocument
 BATCH_TOKENS = 65_536
 """Tokens of documents that are built together."""
 HIT_SHARE = 0.5
-"""Of the tokens that a cache could have, which must come from it for a hit. Blocks and short cuts cost a little."""
+"""A hit takes this share of the tokens that a cache could have from it. Blocks and short cuts cost a little."""
 HITS_PER_MISS = 6
 """Hits that make up for a miss: six of seven probes find their beginning in the cache."""
 RISK = 0.75
-"""Of the probes in flight, that are read whole if one document too many is tried."""
+"""The share of probes in flight that are read whole if one document too many is tried."""
 MISSES_OF_NO_CACHE = 8
 """Misses in a row, with one document in flight, after which the server counts as one without a cache."""
 
 
 @dataclass(slots=True)
 class OpenDocument:
-    """A document whose probes are being asked: how many are left, and what it takes of a server's cache."""
+    """A document whose probes are being asked: the number left, and its tokens in a server's cache."""
 
     left: int
     tokens: int
@@ -46,7 +46,7 @@ class Work:
     probes: tuple[Probe, ...]
     successors: tuple[Work, ...] = ()
     of: OpenDocument | None = None
-    """Of a document that is asked one probe at a time: how far it is."""
+    """The progress of a document that is asked one probe at a time."""
     reuses_prefix: bool = False
     """Whether a longer or equal beginning of the document was asked before, so that a server may have it in a cache."""
     resumed: bool = False
@@ -216,7 +216,8 @@ def _cache_use(work: Work) -> tuple[int, int]:
 
 @dataclass
 class DocumentLimit:
-    """How many documents are asked at once, so that a server's prefix cache keeps each of them until its last probe.
+    """The number of documents that are asked at once, so that a server's prefix cache keeps each of them until its last
+    probe.
 
     A cache drops what was used least recently. With more documents in flight than it holds, the beginning of each is
     dropped before its next probe arrives, and every probe is read whole. The limit comes from what the server says
@@ -238,7 +239,7 @@ class DocumentLimit:
     _missed: int | None = None
     """The tokens in flight when it did not."""
     _caution: int = 1
-    """How many times the risk of a trial must be made up for: doubled by every trial that failed."""
+    """The number of times that the risk of a trial must be made up for, doubled by every failed trial."""
     _hits: int = 0
     """Since the number of documents in flight was last raised."""
     _misses: int = 0
@@ -340,7 +341,7 @@ class DocumentLimit:
         return -(-tokens // self.cache.block) * self.cache.block
 
     def describe(self, tokens: int, workers: int) -> str:
-        """What follows for documents of `tokens` tokens, where fewer are asked at once than there are workers."""
+        """A note for documents of `tokens` tokens, if fewer are asked at once than there are workers."""
         if self.cache.off:
             return "the server says that its prefix cache is off: every question is read whole"
         if self._is_free:

@@ -62,7 +62,7 @@ NO_ANSWER_YET = Failure("aborted", "there is no answer yet")
 
 
 class Grade(NamedTuple):
-    """What grading makes of an answer. A failure, and a prompt that was not read as sent, have no scores."""
+    """The result of grading an answer. A failure, and a prompt that was not read as sent, have no scores."""
 
     scores: dict[str, Score]
     failure_class: FailureClass
@@ -119,7 +119,7 @@ class Recorder:
         )
 
     def grade(self, question: Question, outcome: Outcome, receipt: Receipt, read: str, where: str) -> Grade:
-        """Of an answer to a question about the text `read`."""
+        """The grade of an answer to a question about the text `read`."""
         graded = graded_part(outcome, question.allowance) if isinstance(outcome, Completion) else outcome
         # What the classes need of the document's text is on the record, so that it can be graded again without it.
         text = graded.text if isinstance(graded, Completion) else ""
@@ -142,7 +142,8 @@ class Recorder:
         return msgspec.structs.replace(record, **graded)
 
     def append(self, record: Record, writer: RunWriter) -> Record:
-        """Writes the record; a failure in the place of an answer that could not be read back. Returns what is there."""
+        """Writes the record, with a failure in place of an answer that could not be read back. Returns the written
+        record."""
         try:
             writer.append(record)
         except UnreadableRecord as error:
@@ -206,7 +207,7 @@ class Recorder:
 EVIDENCE_MARGIN = 200
 """Characters of the document that a record keeps on either side of a fact."""
 MAX_EVIDENCE_CHARACTERS = 4000
-"""What a record keeps of the document at most; with many facts each has less text around it."""
+"""The most characters of the document that a record keeps. With many facts each has less text around it."""
 
 
 def evidence_of(document: Document, probe: Probe) -> tuple[str, ...]:
@@ -228,7 +229,7 @@ def evidence_of(document: Document, probe: Probe) -> tuple[str, ...]:
 
 
 def needs_of(document: Document, probe: Probe) -> Needs | None:
-    """From the positions of the evidence. What is counted, and what is not there, takes the whole document."""
+    """The needs of a question by the positions of its evidence. Counts and absent facts need the whole document."""
     question = probe.question
     if probe.body_tokens and (question.whole_document or question.absent):
         return Needs(1, probe.body_tokens, probe.body_tokens)
@@ -272,7 +273,7 @@ def _without_secrets(outcome: Outcome) -> Outcome:
 
 
 def scorer_fingerprints(names: Iterable[str]) -> dict[str, str]:
-    """Of each scorer its version, and for one in a file a digest of its code: what its numbers depend on."""
+    """The version of each scorer, and for a scorer in a file the digest of its code: its numbers depend on them."""
     fingerprints = {}
     for name in names:
         title = registry.scorer_title(name)
@@ -285,7 +286,7 @@ def scorer_fingerprints(names: Iterable[str]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Rescored:
-    """What rescoring a run changed: its new manifest, and the means by task before and after, each of one scorer."""
+    """The changes by rescoring a run: its new manifest, and the means by task before and after, each of one scorer."""
 
     manifest: Manifest
     saved_as: Path

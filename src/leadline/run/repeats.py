@@ -30,7 +30,7 @@ def repeats_wanted(spec: Spec, model: Model) -> bool:
 
 
 def repeats_cost(plan: Plan) -> Cost:
-    """What asking again costs, about: nothing if the plan asks nothing again, as far as is known before the run."""
+    """The approximate cost of asking again, as far as known before the run: nothing if the plan asks nothing again."""
     costs = [cost for title, cost in plan.costs.items() if plan.tasks[title].request == "answer"]
     whole = sum(costs, Cost())
     if not whole.requests or not repeats_wanted(plan.spec, plan.model):
@@ -39,7 +39,7 @@ def repeats_cost(plan: Plan) -> Cost:
 
 
 def ask_again(plan: Plan, folder: Path, execute: Callable[..., None], listen: Listener) -> None:
-    """Asks what is to be asked again and has no second answer yet. Time or budget may end it before."""
+    """Asks the questions that have no second answer yet. Time or budget may end it early."""
     if not repeats_wanted(plan.spec, plan.model):
         return
     chosen = choose_repeats(read_records(folder), plan.spec.limits.repeats)

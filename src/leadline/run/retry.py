@@ -121,7 +121,7 @@ class Retrier:
         return f"{what} (status {failure.status})" if failure.status else what
 
     def _wait(self, wait: RetryWait, why: str, *, everyone: bool = False) -> bool:
-        """Until another attempt may be made, or the run stops; returns whether it does."""
+        """Waits until another attempt may be made or the run stops; returns whether it stops."""
         if wait.is_named:
             self._pause.ask_for(wait.seconds)
         self._notify(Waiting(wait.seconds, why, everyone=everyone or wait.is_named))
@@ -178,7 +178,7 @@ class LogprobAdapter:
         return [Answer(_sent(document, request, read), _outcome(request, read), seconds) for request in requests]
 
     def _refuse_unsupported(self, read: Iterable[TokenNLL | Failure], task: str) -> None:
-        """Stops a run whose model turns out to have no such log-probabilities: no other sample would get them."""
+        """Stops a run whose model has no such log-probabilities: no other sample would get them."""
         self._measured = self._measured or any(isinstance(nll, TokenNLL) for nll in read)
         why = next((f.message for f in read if isinstance(f, Failure) and f.why == "unsupported"), "")
         if why and not self._measured:

@@ -16,7 +16,7 @@ import threading
 import time
 
 STOP_SECONDS = 15.0
-"""How long a server has to end by itself after SIGTERM."""
+"""The time for a server to end by itself after SIGTERM."""
 LOOK_SECONDS = 0.05
 NOT_STARTED = 127
 """The exit code of a command that cannot be started, as of a shell."""

@@ -22,11 +22,11 @@ from leadline.run import server_guard
 from leadline.run.server_guard import STOP_SECONDS
 
 HEALTH_SECONDS = 1800.0
-"""How long a large model may take to load."""
+"""The longest time for loading a large model."""
 LOOK_SECONDS = 0.5
 SAY_SECONDS = 10.0
 GUARD_SECONDS = STOP_SECONDS + 15.0
-"""How long the guard has to end the server and itself."""
+"""The time for the guard to end the server and itself."""
 LAST_LINES = 12
 
 

@@ -1,4 +1,4 @@
-"""`--time 10min`: a run that ends in time, and asks what it can tell by then.
+"""`--time 10min`: a run that ends in time, and asks only what the time allows.
 
 The first requests of a run show its pace: how long an answer takes at a length, and how many are answered at once. A
 stopping rule looks only at lengths whose rounds the time allows, and no question is begun that would end too late.
@@ -15,10 +15,10 @@ from leadline.core.format import format_duration
 
 _UNITS = {"": 1.0, "s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
 OVERRUN = 1.1
-"""Of the time: the latest that a question may be expected to be answered."""
+"""In multiples of the limit: no question is asked whose answer is expected later."""
 ROUND_SHARE = 0.4
-"""Of the time, or of a budget: the most that one round of a length may take. With less, one length could not be told
-from another."""
+"""The largest share of the time, or of a budget, for one round of a length. With a smaller share, lengths could not be
+distinguished."""
 
 
 class TimeReached(RunStopped):
@@ -49,7 +49,7 @@ class TimeLimit:
         return self.seconds - (self._clock() - self._started)
 
     def answered(self, tokens: int, seconds: float) -> None:
-        """An answer about so many tokens took so long."""
+        """Notes the time of an answer about this many tokens."""
         self._answers.append((tokens, seconds))
 
     def expected(self, tokens: int) -> float:

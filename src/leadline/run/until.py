@@ -1,6 +1,6 @@
 """Runs with a stopping rule: samples are asked in rounds, where they can still change the answer.
 
-After each round the rule looks at the answers to what it asked and says what to ask next. The intervals of the rules
+After each round the rule looks at the answers to its questions and chooses the next ones. The intervals of the rules
 (leadline.stats.sequential) are valid at every look. Nothing is kept between rounds but the records: every run repeats
 the looks from the first one on, each on the samples that had been asked by then and no others, so that an interrupted
 run ends on the samples of an uninterrupted one, whatever it had recorded when it was killed.
@@ -46,13 +46,13 @@ Look = Callable[[Observations], SamplingStep]
 
 @dataclass(frozen=True, slots=True)
 class RuleResult:
-    """What the stopping rule found at the end."""
+    """The final result of the stopping rule."""
 
     step: SamplingStep
     sentence: str
     saving: str
     used_up: Literal["", "time", "budget"] = ""
-    """What ended the run before the rule did."""
+    """The limit that ended the run before the rule did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +82,8 @@ class StoppingRule:
         return cls(until, base, gate)
 
     def look_for(self, plan: Plan, lengths: Sequence[int] | None = None) -> Look:
-        """What the rule does after each round, at the lengths that time and budget allow, if they are given. Raises if
-        it cannot be applied to the plan, before anything is sent."""
+        """The step of the rule after each round, at the lengths that time and budget allow, if they are given. Raises
+        if it cannot be applied to the plan, before anything is sent."""
         design = _design(plan)
         if lengths is not None:
             design = replace(design, points=tuple(point for point in design.points if point[1] in lengths))
@@ -115,14 +115,14 @@ def _refuse_other_questions(base: Path, plan: Plan) -> None:
 
 
 class Rounds:
-    """The rounds of a rule: what it wants asked next, from the answers to what it wanted before and no others."""
+    """The rounds of a rule: it chooses the next questions from the answers to its earlier ones and no others."""
 
     def __init__(self, look: Look, plan: Plan) -> None:
         self._look = look
         self._plan = plan
         self._asked: dict[str, None] = {}
         self._wanted: list[str] = []
-        """What the last round asked."""
+        """The cells of the last round."""
         self.step: SamplingStep
 
     def next(self, recorded: Mapping[str, Record]) -> frozenset[str] | None:

@@ -145,8 +145,8 @@ def forecast(
         )  # fmt: skip
     total = cost(shape, readings, dtype=dtype, weights=weights, chunk=chunk, fp8=fp8)
     spilled = 0
-    for reading in readings:
-        layers, each, windows = shape.whole_layers(dtype, reading.tokens, reading.bases, fp8=fp8)
+    for document in readings:
+        layers, each, windows = shape.whole_layers(dtype, document.tokens, document.bases, fp8=fp8)
         room = room_for_layers(
             memory if host else None, weights, total.activations, windows, resident=resident, devices=len(devices) or 1
         )
