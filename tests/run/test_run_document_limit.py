@@ -203,7 +203,7 @@ def test_with_slots_each_probe_waits_for_the_one_before_it_the_longest_first() -
         work = take(queue)
         assert not queue._ready
         cuts.append(work.probes[0].cut)
-        follows.append(work.follows)
+        follows.append(work.reuses_prefix)
         finish(queue, work)
     assert cuts[:3] == sorted(cuts[:3], reverse=True)
     assert follows == [False, True, True] * 2

@@ -163,7 +163,7 @@ class ListedBatches:
                 return
 
     def about(self, batch: Page) -> Page:
-        """Where a batch says its tag and when it was created."""
+        """The fields of a batch with its tag and its time of creation."""
         return batch
 
     def tag_of(self, batch: Page) -> Any:
@@ -173,7 +173,7 @@ class ListedBatches:
         raise NotImplementedError
 
     def next_page(self, page: Page, listed: Sequence[Page]) -> str:
-        """What asks for the next page; empty where there is none."""
+        """The query for the next page; empty where there is none."""
         return str(listed[-1].get("id", "")) if page.get("has_more") and listed else ""
 
 

@@ -17,7 +17,7 @@ _ANSWER_MARK = "\u2063answer\u2063"
 
 
 class TextOptions(Protocol):
-    """What a user may say about them."""
+    """The user's options for them."""
 
     @property
     def tokenizer(self) -> str: ...

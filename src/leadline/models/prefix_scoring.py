@@ -33,7 +33,7 @@ TRIAL_CONTEXT, TRIAL_TOKENS = 8, 4
 TRIAL_NATS = 0.25
 """Two ways that differ by more do not give the same thing; rounding in 16 bits stays far below it."""
 CERTAIN = 1e-4
-"""A token that nobody would write has more nats than this, unless all others were masked."""
+"""An absurd token has more nats than this, unless all others were masked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +230,7 @@ class FoundWays:
 
 
 def _trial(sample: Ids) -> ScoredText:
-    """A few tokens, and after them tokens that nobody would write there."""
+    """A few tokens, and absurd tokens after them."""
     context = np.resize(sample, TRIAL_CONTEXT)
     return ScoredText(np.concatenate([context, context[:TRIAL_TOKENS][::-1]]), TRIAL_CONTEXT)
 

@@ -35,19 +35,19 @@ from leadline.stats.sequential import (
 GridPoint = tuple[str, int, float | None]
 """A cell without its sample: task, length, depth."""
 FIRST_ROUNDS = 12
-"""Rounds that a length of which nothing is known is expected to take."""
+"""Rounds that a length is expected to take before anything is known about it."""
 StepOutcome = Literal["going on", "decided", "undecided"]
 
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """What may be asked. `fixed` is the samples a cell that a design without looking would spend."""
+    """The cells that may be asked. `fixed` is the number of samples a cell in a design without looks."""
 
     points: tuple[GridPoint, ...]
     cap: int = 500
     fixed: int = 100
     cost: Mapping[int, float] = field(default_factory=dict)
-    """Of one sample at each length; a length that is not named costs its own number of tokens."""
+    """The cost of one sample at each length. A length that is not named costs its own number of tokens."""
     at_once: int = 16
     """Samples worth asking together: as many as there are workers."""
     reading: Reading = "fresh"
@@ -63,7 +63,7 @@ class Design:
 
     @property
     def fixed_cost(self) -> float:
-        """Of the fixed number of samples of every cell; a document counts once."""
+        """The cost of the fixed number of samples of every cell; a document counts once."""
         read = [(task, length) for task, length, _ in self.points]
         if self.reading == "shared":
             read = list(dict.fromkeys(read))
@@ -72,14 +72,15 @@ class Design:
         return self.fixed * sum(self.cost_of(length) for _, length in read)
 
     def round_cost(self, length: int) -> float:
-        """Of one sample of every cell of a length."""
+        """The cost of one sample of every cell of a length."""
         cells = [task for task, n, _ in self.points if n == length]
         return self.cost_of(length) * (len(cells) if self.reading == "fresh" else len(set(cells)))
 
 
 @dataclass(frozen=True, slots=True)
 class LengthSearch:
-    """What the rule `effective` knows: the longest length above the threshold, the shortest below it, those between."""
+    """The state of the rule `effective`: the longest length above the threshold, the shortest below it, those
+    between."""
 
     threshold: Threshold
     confidence: float
@@ -93,7 +94,8 @@ class LengthSearch:
 
 @dataclass(frozen=True, slots=True)
 class CellWidths:
-    """What the rule `cell` knows: how wide the widest interval is, and how many are too wide at the cap."""
+    """The state of the rule `cell`: the width of the widest interval, and the number of intervals that are too wide at
+    the cap."""
 
     half_width: float
     confidence: float
@@ -105,7 +107,7 @@ class CellWidths:
 
 @dataclass(frozen=True, slots=True)
 class GateLook:
-    """What the rule `verdict` knows; no result while nothing can be compared."""
+    """The state of the rule `verdict`; no result while nothing can be compared."""
 
     result: GateResult | None
     base_exhausted: bool
@@ -113,7 +115,7 @@ class GateLook:
 
 @dataclass(frozen=True, slots=True)
 class SamplingStep:
-    """What to do now. `next` is empty when it is over."""
+    """The next step. `next` is empty at the end."""
 
     outcome: StepOutcome
     found: LengthSearch | CellWidths | GateLook
@@ -121,7 +123,7 @@ class SamplingStep:
     spent: float
     fixed_cost: float
     more: float | None = None
-    """About what it would still cost to settle what is open, where that is known."""
+    """The approximate cost of deciding the open cells, if known."""
     unanswered: bool = False
     """Whether it ended because the samples it needs failed."""
 
@@ -209,7 +211,7 @@ def _cost(data: Observations, design: Design) -> float:
 
 
 def rounds_left(status: LengthStatus, cap: int, confidence: float) -> float:
-    """About how many more rounds a length takes: what its own scores say, and as many as the cap at most."""
+    """The approximate number of further rounds of a length by its own scores, at most the cap."""
     needed = rounds_to_settle(status, confidence) if status.rounds else FIRST_ROUNDS
     return float(max(1, min(needed or cap, cap) - status.rounds))
 
@@ -247,7 +249,7 @@ def until_verdict(
 ) -> SamplingStep:
     """Sample a candidate until a gate against `base` passes or fails, looking after every round of all cells.
 
-    What the base was not asked cannot be compared with anything, so it is not asked of the candidate either.
+    The candidate is not asked questions that the base was not asked: nothing could be compared.
     """
     pairs = pair(base, data)
     result = check_gate(pairs, clauses, confidence=confidence, anytime=True) if len(pairs) else None
@@ -267,7 +269,7 @@ def until_verdict(
 
 
 def _asked(data: Observations, design: Design, length: int) -> dict[GridPoint, int]:
-    """How many samples of each cell of a length there are, failed ones included."""
+    """The number of samples of each cell of a length, failed ones included."""
     mine = data.take(data.length == length)
     keys, code = mine.codes(CELL)
     counts = dict(zip(keys, np.bincount(code, minlength=len(keys)).tolist(), strict=True))
@@ -275,13 +277,13 @@ def _asked(data: Observations, design: Design, length: int) -> dict[GridPoint, i
 
 
 def rounds_after(have: int, cells: int, design: Design) -> int:
-    """How many rounds a length should have at the next look: enough more to keep the workers busy, and a tenth more
-    once there are many."""
+    """The rounds that a length should have at the next look: enough to keep the workers busy, and a tenth more once
+    there are many."""
     return min(design.cap, have + max(math.ceil(design.at_once / cells), math.ceil(0.1 * have)))
 
 
 def _round(counts: Mapping[GridPoint, int], length: int, design: Design) -> list[Cell]:
-    """What is missing to the next rounds of a length."""
+    """The missing samples of the next rounds of a length."""
     target = rounds_after(min(counts.values()), len(counts), design)
     return [
         Cell(task, length, depth, sample)
@@ -302,7 +304,8 @@ def _missing(point: GridPoint, there: set[int], count: int) -> list[Cell]:
 
 
 def _samples_for(half_width: float, total: float, n: int) -> int:
-    """About how many samples bring a cell's sequence down to a half-width, if its share stays where it is."""
+    """The approximate number of samples that bring a cell's sequence down to a half-width, if its share stays the
+    same."""
     share = (total + 0.5) / (n + 1)
     low, high = max(n, 1), 16
     while beta_binomial_sequence(share * high, high).half_width > half_width:
@@ -317,7 +320,8 @@ def _samples_for(half_width: float, total: float, n: int) -> int:
 
 
 def _cost_to_settle(open_ones: Sequence[LengthStatus], design: Design, confidence: float) -> float | None:
-    """Of the lengths that are still open, if their means stay where they are; None where no number of rounds would."""
+    """The cost of deciding the lengths that are still open, if their means stay the same; None if no number of rounds
+    would."""
     total = 0.0
     for status in open_ones:
         needed = rounds_to_settle(status, confidence)

@@ -19,7 +19,7 @@ from leadline.stats.observations import FloatArray, IntArray
 STAKES = np.array([0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.98])
 """Parts of the capital that are bet on each document."""
 CAPITAL_ABOVE = np.array([*(0.35 / 9,) * 9, 0.15, 0.5])
-"""How the capital is spread over stakes on "above": mostly on high ones, which gain most where few documents fail."""
+"""The capital's shares of the stakes on "above": mostly on high stakes, which gain most where few documents fail."""
 CAPITAL_BELOW = np.full(len(STAKES), 1 / len(STAKES))
 ABOVE_SHARE = 0.8
 """The part of the allowed error that a wrong "above" gets. A line is high, so that a bet on "below" gains a multiple

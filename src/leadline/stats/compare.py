@@ -83,7 +83,7 @@ Scope = Literal["overall", "length", "task", "depth", "cell"]
 Correction = Literal["holm", "bh"]
 SCOPES: tuple[Scope, ...] = ("overall", "length", "task", "depth")
 SETTLED = 20
-"""Degrees of freedom from which an anytime interval trusts the scatter it sees."""
+"""With this many degrees of freedom an anytime interval trusts the observed scatter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +230,7 @@ def difference_interval(
 
 @dataclass(frozen=True, slots=True)
 class PairedError:
-    """How sure a mean difference is. `rounds` is samples a cell."""
+    """The evidence for a mean difference. `rounds` is samples a cell."""
 
     centre: float
     deviation: float
@@ -373,7 +373,7 @@ def _with_verdict(difference: Difference, adjusted: float, alpha: float) -> Diff
 
 
 def coordinates(data: Observations) -> Sequence[tuple[str, int, float, int]]:
-    """What makes two records one prompt: task, length, depth (-1 where there is none) and sample."""
+    """The coordinates of a prompt: task, length, depth (-1 where there is none) and sample."""
     depth = np.where(np.isnan(data.depth), -1.0, np.round(data.depth, 4))
     return list(zip(data.task.tolist(), data.length.tolist(), depth.tolist(), data.sample.tolist(), strict=True))
 

@@ -1,4 +1,4 @@
-"""What shape a length x depth map has, and the numbers that describe it.
+"""The shape of a length x depth map, and the numbers that describe it.
 
 Ten shapes are fitted to the counts and weighed by BIC: of two that explain the map equally well, the simpler one
 wins. Shapes that mean the same get one label (a decay within one step of the grid is a cliff), and their weights are
@@ -60,11 +60,11 @@ FALLING: frozenset[MapLabel] = frozenset({"cliff", "smooth decay", "recency only
 RISE_ERROR = 0.002
 """The chance that a curve that falls is taken for one that rises again."""
 WINDOWS: Mapping[MapLabel, MapLabel] = {"recency only": "rises with depth", "primacy only": "falls with depth"}
-"""What is said of a window in tokens that may as well be a slope over relative depth."""
+"""The label for a window in tokens that may as well be a slope over relative depth."""
 HEALTHY = RULER_THRESHOLD
 """The score that every part of a map must reach to be called healthy."""
 SURE = 0.8
-"""The share of the BIC weight from which one name is given."""
+"""The least share of the BIC weight for a single label."""
 SLIGHT = 0.15
 """A shape whose best and worst cells differ by less is no pattern worth a name; smaller misfits are not looked at."""
 PARTIAL = 0.3
@@ -95,12 +95,13 @@ class Diagnosis:
     weights: Mapping[ShapeFamily, float]
     samples: int
     behind: tuple[tuple[int | None, float | None, float], ...] = ()
-    """Of an irregular map: the lengths and depths that fall behind the rest, worst first, each with its score."""
+    """For an irregular map, the lengths and depths with lower scores than the rest, worst first, each with its
+    score."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """How much higher the ends of the documents score than their middle, and the p of that by chance."""
+    """The difference between scores at the ends of documents and in their middle, and its p-value."""
 
     difference: float
     p: float
@@ -185,7 +186,7 @@ def _possible(shape: ShapeFamily, surface: Surface) -> bool:
 
 
 def _design_effect(data: Observations) -> float:
-    """How much more the scores of lengths vary because samples share documents; 1 when none do."""
+    """The factor by which shared documents raise the variance of scores of lengths; 1 without shared documents."""
     return length_means(with_depth(data))[2].design_effect or 1.0
 
 
@@ -204,7 +205,7 @@ def _weights(fits: Mapping[ShapeFamily, Fit], samples: float, design_effect: flo
 
 
 def _kind(fit: Fit, surface: Surface, contrast: Contrast | None) -> MapLabel:
-    """What a fitted shape means."""
+    """The label of a fitted shape."""
     mean = float(surface.total.sum() / surface.n.sum())
     if float(fit.predicted.min()) >= HEALTHY:
         return "healthy"

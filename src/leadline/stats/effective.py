@@ -58,7 +58,7 @@ LengthState = Literal["above", "below", "open"]
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """What a score must reach: a fixed `value`, or a `share` of the model's own score at its shortest length.
+    """The score to reach: a fixed `value`, or a `share` of the model's own score at its shortest length.
 
     `error` is the standard error of a threshold that was itself measured (0.0034 for RULER's).
     """
@@ -79,7 +79,7 @@ class LengthScore:
     n: int
     n_clusters: int
     evidence: Evidence
-    """What its interval is made of."""
+    """The evidence behind its interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +169,8 @@ class EffectiveLength:
 
     @property
     def ends(self) -> str:
-        """What belongs beside `point`: `at least 16k, below 64k`, `2k not decided`, or, where nothing is decided,
-        `anything from below 1k to above 4k`. Empty when the whole interval lies outside the lengths measured."""
+        """The text beside `point`: `at least 16k, below 64k`, `2k not decided`, or, where nothing is decided, `anything
+        from below 1k to above 4k`. Empty when the whole interval lies outside the lengths measured."""
         shortest, longest = self.scores[0].length, max(self.scores[-1].length, self.high)
         if self.is_partly_decided:
             return f"{format_lengths(self.open_lengths)} not decided"
@@ -285,7 +285,7 @@ def _states(
 
 
 def _vague_ends(shortest: Interval, mean: float, threshold: float, rule: Threshold) -> tuple[float, float]:
-    """How far below and above its estimate the threshold may be."""
+    """The distances below and above its estimate that the threshold may have."""
     if rule.share is not None:
         return threshold - rule.share * min(shortest.low, mean), rule.share * max(shortest.high, mean) - threshold
     error = normal_quantile(CONFIDENCE) * rule.error
@@ -303,8 +303,8 @@ def side_of(mean: float, interval: Interval, threshold: float, vague: tuple[floa
 
 
 def factors_to_decide(effective: EffectiveLength) -> dict[int, float | None]:
-    """For each open length: how many times its documents would put it on one side of the threshold, if its scores
-    stayed as they are; None where not even `MOST_MORE` times would."""
+    """For each open length, the multiple of its documents that would put it on one side of the threshold, if its scores
+    stayed the same; None if not even `MOST_MORE` times would."""
     return {score.length: _factor(score, effective) for score in effective.scores if score.state == "open"}
 
 
@@ -374,7 +374,8 @@ def isotonic_decreasing(curves: FloatArray, weights: FloatArray) -> FloatArray:
 def crossings(
     curves: FloatArray, log_lengths: FloatArray, thresholds: FloatArray, chance: FloatArray, weights: FloatArray
 ) -> FloatArray:
-    """Where each falling curve passes its threshold: -inf when it starts below it, inf when it never falls below.
+    """The crossing of each falling curve with its threshold, in log2 lengths: -inf when it starts below it, inf when it
+    never falls below.
 
     `chance` in 0..1 places the crossing where the curve does not: at random in a bootstrap, 0.5 for an estimate.
     """

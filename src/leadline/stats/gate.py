@@ -65,8 +65,8 @@ class GateCheck:
 
     @property
     def times_more(self) -> float | None:
-        """About how many times the samples would decide it if the difference stayed where it is; None when decided,
-        or when the difference sits on the bound."""
+        """The approximate multiple of the samples that would decide it if the difference stayed the same; None when
+        decided, or when the difference is exactly the bound."""
         gap = abs(self.difference - self.bound)
         if self.verdict != "undecided" or gap < 1e-3:
             return None
@@ -142,8 +142,8 @@ def _drafts(
 
 
 def matching(names: Sequence[str], clause: Clause) -> list[int]:
-    """The places of the names that a clause is about: those of all tasks for `task:*`. The name of a member of a sweep,
-    `niah[hops=2]`, is no pattern but itself."""
+    """The indices of the names that a clause is about: those of all tasks for `task:*`. The name of a member of a
+    sweep, `niah[hops=2]`, is no pattern but itself."""
     parts = [name.partition(":")[2] for name in names]
     indices = [j for j, part in enumerate(parts) if part == clause.pattern or fnmatchcase(part, clause.pattern)]
     if not indices:

@@ -1,4 +1,4 @@
-"""How sure a mean is: intervals for cells, marginals and any other average of scores.
+"""Intervals of means: of cells, marginals and any other average of scores.
 
 The unit is the document: answers about one document are correlated. Four kinds of evidence have an interval each:
 
@@ -74,14 +74,14 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """What each document says of one mean."""
+    """The evidence of each document for one mean."""
 
     deviations: FloatArray
     """Of its score from the mean, with the differences between cells taken out."""
     weights: FloatArray
     """Its share in the mean; they add up to one."""
     answers: FloatArray
-    """How many independent yes/no answers its score is worth, were all documents alike."""
+    """The number of independent yes/no answers with the information of its score, if all documents were alike."""
 
     @property
     def count(self) -> float:
@@ -275,7 +275,8 @@ def cell_evidence(values: Sequence[float], clusters: Sequence[str]) -> Evidence:
 
 
 def answers_worth(mean: float, scatter: float) -> float:
-    """How many yes/no answers one answer is worth whose variance about its cell is `scatter`, at most 100."""
+    """The number of yes/no answers with the information of one answer whose variance about its cell is `scatter`, at
+    most 100."""
     return min(max(mean * (1 - mean) / max(scatter, 1e-9), 1.0), 100.0) if 0 < mean < 1 else 1.0
 
 

@@ -28,7 +28,8 @@ K = TypeVar("K", int, float, str)
 
 @dataclass(frozen=True, slots=True)
 class LogprobMetric:
-    """What a number is: `weight` names the number that says how much a record counts, `top` what is divided by it."""
+    """The definition of a metric: `weight` names the number by which a record counts, `top` the number divided by
+    it."""
 
     better: Better
     weight: str = ""
@@ -40,7 +41,7 @@ class LogprobMetric:
     """Where it is not that of the task's first metric."""
     least: float = -math.inf
     most: float = math.inf
-    """What it can be, and so what its interval can reach."""
+    """The range of the metric, and so of its interval."""
 
 
 METRICS: Mapping[str, LogprobMetric] = {
@@ -60,7 +61,7 @@ METRICS: Mapping[str, LogprobMetric] = {
 
 
 def metric_of(name: str) -> LogprobMetric:
-    """What is known of a metric; one that is not listed is a plain mean, higher is better."""
+    """The definition of a metric. One that is not listed is a plain mean, higher is better."""
     return METRICS.get(name, LogprobMetric("higher"))
 
 

@@ -190,7 +190,7 @@ def length_means(data: Observations) -> tuple[IntArray, IntArray, GroupMeans]:
 
 @dataclass(frozen=True, slots=True)
 class DesignEffect:
-    """How much more the mean of some samples varies because they share documents."""
+    """The factor by which shared documents raise the variance of a mean."""
 
     samples: int
     documents: int
@@ -234,7 +234,7 @@ def design_effect(data: Observations) -> DesignEffect:
 
 
 def row_weights(data: Observations, group: IntArray) -> FloatArray:
-    """How much each row counts in the mean of its group: the weights of a group add up to one."""
+    """The weight of each row in the mean of its group: the weights of a group add up to one."""
     return _weights(group, data.code(("task",)), _pairs(group, data.code(CELL)))
 
 
@@ -244,11 +244,11 @@ def estimate_of(groups: GroupMeans, j: int) -> Estimate:
 
 
 def evidence_of(groups: GroupMeans, j: int) -> Evidence:
-    """What the interval of one group's mean is made of."""
+    """The evidence behind the interval of one group's mean."""
     mine = groups.shares.group == j
     weights, squares = groups.shares.weight[mine], groups.shares.squares[mine]
     mean, rows = float(groups.means[j]), float(groups.row_variances[j])
-    # What an answer scatters about its cell, as samples of equal weight would.
+    # The scatter of an answer about its cell, as of samples of equal weight.
     worth = answers_worth(mean, rows / float(squares.sum())) if rows > 1e-12 else 1.0
     return Evidence(
         mean=mean,
@@ -312,7 +312,7 @@ def _variance_parts(
     cell = data.code(("task", "length"))
     base, places = int(group.max()) + 1, int(cell.max()) + 1
     served = compact((cluster * base + group) * places + cell)[0]
-    # Equal sets of places have equal sums of these numbers.
+    # Equal sets of cells have equal sums of these numbers.
     numbers = bulk_rng(0, "variance parts").random(places)
     kept, at = compact(served // places)  # in the order of `shares`
     sums = np.round(np.bincount(at, weights=numbers[served % places]), 9)
@@ -357,6 +357,6 @@ def _pairs(first: IntArray, second: IntArray) -> IntArray:
 
 
 def _distinct(outer: IntArray, inner: IntArray, count: int = 0) -> IntArray:
-    """How many different inner codes each outer code meets."""
+    """The number of different inner codes for each outer code."""
     base = int(inner.max(initial=0)) + 1
     return np.bincount(compact(outer * base + inner)[0] // base, minlength=count)

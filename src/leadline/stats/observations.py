@@ -105,7 +105,7 @@ class Observations:
 
     @property
     def documents(self) -> int:
-        """How many different haystacks there are."""
+        """The number of different haystacks."""
         return int(self.code(("cluster",)).max(initial=-1)) + 1
 
     def _coded(self, columns: Sequence[Column]) -> tuple[list[tuple[npt.NDArray[Any], IntArray]], IntArray, IntArray]:

@@ -1,4 +1,4 @@
-"""Sample sizes: how often a comparison or a gate would see a given drop, by simulating the procedure that they use.
+"""Sample sizes: the chance that a comparison or a gate detects a given drop, by simulating their procedure.
 
 Two runs of the same prompts differ only where one is right and the other wrong. The share of such prompts between
 equal models, the discordance, is the noise; measure it by running one model twice (an A/A run), or take it from an
@@ -30,9 +30,9 @@ from leadline.stats.marginals import design_effect
 from leadline.stats.observations import CELL, DEPTH_BANDS, BoolArray, FloatArray, IntArray, Observations
 
 DEFAULT_DISCORDANCE = 0.10
-"""What to plan with when no earlier run says better: one answer in ten flips."""
+"""The assumption without an earlier run: one answer in ten flips."""
 HAYSTACK_CORRELATION = 0.08
-"""Of paired differences over one haystack, as found in records of real models."""
+"""The correlation of paired differences over one haystack, from records of real models."""
 POWER = 0.8
 MOST_SAMPLES = 4000
 """Samples a cell beyond which no plan is looked for."""
@@ -57,8 +57,8 @@ class Noise:
     cause: Cause = "graded"
 
     def chances(self, drop: float) -> tuple[float, float]:
-        """Of a prompt to be lost and to be gained by a candidate that scores `drop` less. The drop does not use up the
-        noise: it is added to what equal models lose, as far as there are answers left."""
+        """The chances of a prompt to be lost and to be gained by a candidate that scores `drop` less. The drop does not
+        use up the noise: it is added to what equal models lose, as far as there are answers left."""
         flips = min(self.discordance, 1.0 - drop) / 2
         return flips + drop, flips
 
@@ -94,19 +94,19 @@ class Grid:
 
     @property
     def haystacks(self) -> tuple[tuple[object, ...], ...]:
-        """The haystack of one sample of each place."""
+        """The haystack of one sample of each cell."""
         parts = {"nothing": 3, "length": 2, "task": 1}
         return tuple(p[: min(parts[self.sharing], 2 if p[0] in self.common else 3)] for p in self.points)
 
     @property
     def shares(self) -> bool:
-        """Whether several places have one haystack."""
+        """Whether several cells have one haystack."""
         return len(set(self.haystacks)) < len(self.points)
 
 
 @dataclass(frozen=True, slots=True)
 class CompareRates:
-    """How often `compare` calls the overall score worse, or any part of the grid better or worse."""
+    """The rates at which `compare` calls the overall score worse, or any part of the grid better or worse."""
 
     worse: float
     any_difference: float
@@ -245,7 +245,7 @@ def _parts(grid: Grid) -> list[_Part]:
 
 
 def compare_rates(grid: Grid, samples: int, drop: float, noise: Noise, *, runs: int = 1000) -> CompareRates:
-    """What `compare` would find if the candidate lost `drop` everywhere."""
+    """The results of `compare` if the candidate lost `drop` everywhere."""
     worse = different = 0
     tests = 0
     for draws in _drawn(grid, samples, drop, noise, runs):
@@ -273,7 +273,7 @@ def gate_rates(
     *,
     runs: int = 1000,
 ) -> GateRates:
-    """How often a gate would pass and fail a candidate that lost `drop` everywhere; the others are undecided."""
+    """The rates at which a gate would pass and fail a candidate that lost `drop` everywhere; the rest is undecided."""
     passed = failed = 0
     planned = [clause for clause in clauses if clause.subject != "effective"]
     for draws in _drawn(grid, samples, drop, noise, runs):
@@ -307,7 +307,7 @@ def fewest_samples(rate: Callable[[int], float]) -> int | None:
 
 
 def smallest_drop(rate: Callable[[float], float]) -> float | None:
-    """The smallest drop whose rate of being seen reaches `POWER`, to half a point; None where even 50 points do not."""
+    """The smallest drop whose detection rate reaches `POWER`, to half a point; None if even 50 points do not."""
     low, high = 0.0, 0.5
     if rate(high) < POWER:
         return None

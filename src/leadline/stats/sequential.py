@@ -34,19 +34,19 @@ SHARPEST = 40
 BURN_IN = 8
 """Rounds before an estimated scatter is trusted."""
 BURN_IN_SHARED = 24
-"""The same for a low end where a round is one document and no bets are made, since scores do not lie between 0 and 1:
-were one in seven lost whole, so many would have none in 2 of 100 cases."""
+"""The same for a low end where a round is one document and no bets are made, since scores do not lie between 0 and 1.
+If one document in seven were lost whole, this many would have none in 2 of 100 cases."""
 ASSUMED_CORRELATION = 1 / 3
 """Of the answers of a document before any is seen: the mean of the prior of `leadline.stats.intervals`."""
 
 PRIOR_WEIGHT = 2.5
-"""How much scatter is assumed before any is seen, as a sum of yes/no variances: ten fair coins' worth."""
+"""The scatter that is assumed before any is seen, as a sum of yes/no variances: that of ten fair coins."""
 EXACT_SHARE = 0.2
-"""The part of the allowed error that the exact sequence gets; it decides the clear cases."""
+"""The exact sequence's part of the allowed error. It decides the clear cases."""
 BEFORE_GIVING_UP = 16
 """Rounds of a length before it can be given up."""
 HOPELESS = 0.35
-"""A length is given up when the chance that it is settled before its cap has fallen to this."""
+"""A length is given up when the chance to decide it before its cap has fallen to this."""
 
 LineStatus = Literal["above", "below", "open"]
 
@@ -67,13 +67,14 @@ class LengthStatus:
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """The rounds of one length: their means, and how many independent prompts each is worth (1 when shared)."""
+    """The rounds of one length: their means, and the number of independent prompts that each represents (1 when
+    shared)."""
 
     length: int
     means: FloatArray
     prompts: float
     answers: float = 0.0
-    """Where prompts share a document: how many a round has; else 0."""
+    """The prompts of a round if they share a document; else 0."""
 
     @property
     def is_shared(self) -> bool:
@@ -251,8 +252,8 @@ def statuses_by_length(
 def next_length(status: Sequence[LineStatus], capped: Sequence[bool], cost: Sequence[float]) -> int | None:
     """Which length to sample next, or None when the search is over. Assumes that longer is not easier.
 
-    Every place of the crossing that is still possible is taken as equally likely, and the order of tests with the
-    smallest expected cost is found from the shortest stretch up.
+    Every crossing that is still possible is taken as equally likely, and the order of tests with the smallest expected
+    cost is found from the shortest stretch up.
     """
     count = len(status)
     low = max((i for i in range(count) if status[i] == "above"), default=-1)
@@ -261,7 +262,7 @@ def next_length(status: Sequence[LineStatus], capped: Sequence[bool], cost: Sequ
     if not open_lengths:
         return None
     size = len(open_lengths)
-    # best[a][b]: expected cost of settling places a .. b - 1, with b - a + 1 possible crossings among them
+    # best[a][b]: expected cost of deciding lengths a .. b - 1, with b - a + 1 possible crossings among them
     best = np.zeros((size + 1, size + 1))
     first = np.zeros((size + 1, size + 1), dtype=np.int64)
     for width in range(1, size + 1):
@@ -277,7 +278,8 @@ def next_length(status: Sequence[LineStatus], capped: Sequence[bool], cost: Sequ
 
 
 def rounds_to_settle(status: LengthStatus, confidence: float = 0.95) -> int | None:
-    """About how many rounds in all would settle this length if its mean stayed where it is; None beyond a million."""
+    """The approximate number of rounds in all that would decide this length if its mean stayed the same; None beyond a
+    million."""
     gap = abs(status.mean - status.threshold)
     n = max(status.rounds, BURN_IN)
     while n <= 1_000_000:

@@ -27,7 +27,7 @@ AMPLITUDES = (0.3, 1.0, 2.5, 5.0)
 SHARES = (0.0, 0.5, 0.95)
 DISTANCE_OCTAVES = (1.0, 4.0)
 LEVEL_VARIANCE = 4.0
-"""Of the common level of all cells, in logits: wide enough to say nothing."""
+"""The prior deviation of the common level of all cells, in logits: wide enough to have no effect."""
 
 
 PROVEN_ERROR = 0.01
@@ -36,7 +36,8 @@ PROVEN_ERROR = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Scales:
-    """What the evidence chose. The shares say how much of the likeness is a matter of distance to the end or start."""
+    """The scales chosen by the evidence. The shares are the parts of the likeness that depend on the distance to the
+    end or start."""
 
     octaves: float = 2.0
     depth: float = 0.3
@@ -104,7 +105,7 @@ def smooth_surface(surface: Surface) -> SmoothSurface:
 
 @dataclass(frozen=True, slots=True)
 class _Distances:
-    """How far apart any two cells are: in length, depth, and as seen from the end and from the start."""
+    """The distances of any two cells: in length, in depth, and as seen from the end and from the start."""
 
     octaves: FloatArray
     depth: FloatArray

@@ -55,7 +55,7 @@ PARAMETERS: Mapping[ShapeFamily, int] = {
 """Free numbers of each shape, without the place of an edge, which is one of `Fit.places`, and without holes."""
 MOST_HOLES = 3
 FLOORS = (0.15, 0.3, 0.45, 0.6, 0.75)
-"""Of a decay, as shares of its ceiling."""
+"""Floors of a decay, as shares of its ceiling."""
 _EDGE = 1e-3  # no cell is fitted closer to 0 or 1 than this
 
 
@@ -91,7 +91,7 @@ class Fit:
     predicted: FloatArray
     details: Mapping[str, float] = field(default_factory=dict)
     places: float = 1
-    """Of how many places its edge was the best."""
+    """The number of edges among which its own was the best."""
     profile: FloatArray | None = None
     """For a step: the log-likelihood of a fall after each length but the last."""
 
@@ -271,7 +271,7 @@ def _logistic(surface: Surface, columns: list[FloatArray]) -> FloatArray:
 
 
 def depth_bands(depths: FloatArray) -> tuple[BoolArray, BoolArray]:
-    """Which depths are edges, and which are the middle."""
+    """The depths that are edges, and those of the middle."""
     return (depths <= 0.1001) | (depths >= 0.8999), (depths >= 0.2999) & (depths <= 0.7001)
 
 

@@ -71,7 +71,7 @@ class SampleFeed:
         work, probe = self._in_flight.pop(key, (None, None))
         if work is None or probe is None:
             return
-        cacheable = probe.cut if work.follows else 0
+        cacheable = probe.cut if work.reuses_prefix else 0
         exchange = Asked(probe, answer, attempts=1, started=time.time() - answer.seconds)
         record = self._recorder.record(work.document, exchange, cacheable=cacheable)
         self._records[key] = record

@@ -257,7 +257,7 @@ class RowsPass:
             _merge_rows(total, slice(0, count), attend(share, *block, call.how))
 
     def _attend_windows(self, call: LayerCall, local: LocalAttention, flat: Tensor, total: AttentionPart) -> None:
-        """What the windows of the rows still hold of the document: for each cut the keys that all its columns see,
+        """The part of the document that the rows' windows still hold: for each cut the keys that all its columns see,
         now and later, and those that only the first of them see. Cuts with as many rows and keys are one batch."""
         pieces = list(self._window_pieces(local))
         blocks = self.kv_cache.blocks(call.layer, [span for piece in pieces for span in piece.spans])

@@ -1,4 +1,4 @@
-"""What the hidden states of rows and documents give: greedy answers, and NLL of chosen tokens in nats.
+"""From hidden states of rows and documents to greedy answers, and to the NLL of chosen tokens in nats.
 
 Both have a shared form, on a `Reader` that has read the document, and a plain form, one ordinary transformers call per
 prompt, which is exact for every architecture.

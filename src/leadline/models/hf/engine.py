@@ -70,8 +70,8 @@ class EngineAnswer:
     """The generated tokens, or None when they did not fit into memory."""
 
     answer: Generated | None
-    plain_reason: str = ""  # why the plain path was used; empty for the shared path
-    notes: tuple[str, ...] = ()  # what else a record should say of how it was read
+    plain_reason: str = ""  # the reason for the plain path; empty for the shared path
+    notes: tuple[str, ...] = ()  # further notes on the reading, for the record
 
 
 class Engine:
@@ -172,11 +172,12 @@ class Engine:
 
     @property
     def reading_notes(self) -> tuple[str, ...]:
-        """What a record should say of how its document was read."""
+        """Notes on the reading of the document, for the record."""
         return (*((self.support.way,) if self.support.way else ()), *self._kv_cache_notes)
 
     def _new_kv_cache(self) -> KVCache:
-        """Its room comes from what the GPUs hold now: within a pass, a part of the activations would count twice."""
+        """The room is computed from the memory that the GPUs hold now: within a pass, some activations would count
+        twice."""
         shape, gpus = self._shape, {p.device: gpu_memory(p.device) for p in self.model.parameters()}
         activations = shape.activation_bytes(self.chunk, self._dtype)
 
@@ -192,7 +193,7 @@ class Engine:
 
     @property
     def kv_bytes(self) -> int:
-        """What the KV cache grows by with every token; 0 for a model that keeps a state instead."""
+        """The bytes that every token adds to the KV cache; 0 for a model that keeps a state instead."""
         return self._shape.kv_bytes(self._dtype, fp8=self.fp8)
 
     @property

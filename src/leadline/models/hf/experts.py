@@ -1,4 +1,4 @@
-"""Mixtures of experts on a GPU: what is between their two grouped matrix products, in two kernels.
+"""Mixtures of experts on a GPU: the operations between their two grouped matrix products, in two kernels.
 
 transformers adds biases, masks, gates, weighs, sorts back and sums in a dozen passes over tensors of tokens x experts x
 width, which take as long as the products themselves. Each kernel rounds where those passes round.

@@ -20,9 +20,9 @@ from leadline.models.hf.memory import GIB, OVERHEAD, ROWS_BYTES, DecoderShape, c
 from leadline.models.hf.reader import shared_bases
 
 GPU_GIGABYTES = (80, 141)
-"""Sizes of GPUs that a plan without a device counts in."""
+"""GPU sizes for a plan without a device."""
 USED_SHARE = 0.92
-"""Of a GPU's memory, which engines give to weights and cache."""
+"""The share of a GPU's memory that engines give to weights and cache."""
 MOST_SHARED = 8
 """GPUs that share a layer: those of one machine, and as many as most models have key heads."""
 ASSUMED_FLOPS = 1e14
@@ -74,7 +74,8 @@ class DeviceCost:
     attention: float
     traffic: float
     passes: float = 0.0
-    """How often the cache of the longest document is read as a whole: for its chunks, and for decoding steps."""
+    """The number of times that the cache of the longest document is read as a whole: for its chunks, and for decoding
+    steps."""
     steps: int = 0
 
     @property
@@ -132,8 +133,9 @@ def forecast(
     """Lines of text about the memory and time of a run.
 
     Layers are spread over `devices` with their part of the cache and run one after another: the memory is that of all
-    devices, the speed that of one. On GPUs keys and values may spill to host memory. Raises with what would fit when
-    the longest document does not. Without a device the memory is compared with nothing, and the time stays unknown.
+    devices, the speed that of one. On GPUs keys and values may spill to host memory. If the longest document does not
+    fit, raises with the length that would. Without a device the memory is compared with nothing, and the time stays
+    unknown.
     """
     has = [device_memory(device) for device in devices]
     memory = None if None in has or not has else sum(filter(None, has))
@@ -179,7 +181,7 @@ def forecast(
 
 
 def format_gpus(memory: int) -> str:
-    """How many GPUs hold that many bytes, and which provider reads with several at once."""
+    """The number of GPUs that hold this many bytes, and the provider that reads with several at once."""
     counts = [max(1, math.ceil(memory / (size * 1e9 * USED_SHARE))) for size in GPU_GIGABYTES]
     sizes = " or ".join(f"{count} of {size} GB" for count, size in zip(counts, GPU_GIGABYTES, strict=True))
     if counts[0] == 1:

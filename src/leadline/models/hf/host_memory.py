@@ -22,11 +22,11 @@ ARENA_BYTES = 256 << 20
 HOST_RESERVE = 4 << 30
 """Host memory that keys and values do not use."""
 Planes = tuple[Tensor, ...]
-"""What is stored of keys (or values): the numbers, and their scales where there are any; [1, heads, tokens, n] each."""
+"""The stored form of keys (or values): the numbers, and their scales if there are any; [1, heads, tokens, n] each."""
 
 
 def gpu_memory(device: torch.device) -> tuple[int, int] | None:
-    """What this process could use of a GPU, and what its tensors use of that now; None for another device."""
+    """The GPU memory that this process could use, and the part that its tensors use now; None for another device."""
     if device.type != "cuda":
         return None
     free, _ = torch.cuda.mem_get_info(device)
@@ -41,7 +41,7 @@ def device_memory(device: torch.device) -> int | None:
 
 
 def check_host_memory(needed: int) -> None:
-    """Raises MemoryError where keys and values would take what the rest of this machine needs."""
+    """Raises MemoryError if keys and values would take memory that the rest of this machine needs."""
     has = free_host_memory()
     if has is not None and needed > has - HOST_RESERVE:
         raise MemoryError(
@@ -209,7 +209,7 @@ class Fetcher:
         return tuple(views)
 
     def cancel(self) -> None:
-        """Forget what was copied ahead; the host memory may be written again."""
+        """Forget the spans copied ahead; the host memory may be written again."""
         self._holds = [None, None]
         if self._stream is not None:
             torch.cuda.current_stream(self.device).wait_stream(self._stream)

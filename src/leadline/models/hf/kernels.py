@@ -156,7 +156,7 @@ def merge_parts(parts: Sequence[tuple[Tensor, Tensor]]) -> Tensor | None:
 
 
 def fuse(model: Any) -> list[str]:
-    """Replace what can be replaced; returns the class names of the replaced modules."""
+    """Replace all modules that can be replaced; returns their class names."""
     if triton is None or len({p.device for p in model.parameters()}) > 1:
         return []
     replaced = set()

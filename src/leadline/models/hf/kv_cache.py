@@ -61,7 +61,7 @@ class DeviceLayer:
 
 
 class WindowLayer:
-    """What local attention still sees: the last tokens before the next one, and those before every cut."""
+    """The tokens that local attention still sees: the last ones before the next token, and those before every cut."""
 
     def __init__(self, local: LocalAttention, cuts: Sequence[int]) -> None:
         self.local = local
@@ -70,7 +70,7 @@ class WindowLayer:
         self._recent: list[int] = []  # ends of the parts before the last chunk and after it
 
     def write(self, start: int, planes: Planes) -> None:
-        """Append a chunk. What the chunk itself sees stays until the next one."""
+        """Append a chunk. The tokens that the chunk itself sees stay until the next one."""
         stop = start + planes[0].shape[2]
         first, before = self.parts.get(start, (start, tuple(plane[:, :, :0] for plane in planes)))
         whole = tuple(torch.cat(pair, 2) for pair in zip(before, planes, strict=True))
@@ -142,7 +142,7 @@ class KVCache:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a record should say about where and how keys and values were kept."""
+        """Notes for a record on the storage of keys and values."""
         notes = []
         if self.fp8:
             notes.append("keys and values rounded to float8_e4m3")

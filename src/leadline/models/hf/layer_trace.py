@@ -1,4 +1,4 @@
-"""The parts of a model's layers while it runs: what goes into each and what comes out, with given inputs.
+"""The parts of a model's layers while it runs: the inputs and outputs of each, with given inputs.
 
 In 16 bits two right ways to compute a model end far apart: every layer rounds, and routers that see slightly other
 numbers choose other experts. So they are compared part by part: every part (attention, recurrence, feed-forward)
@@ -150,7 +150,7 @@ def _children_of_layers(body: torch.nn.Module) -> Iterator[tuple[str, torch.nn.M
 
 
 def _hidden_place(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | str | None:
-    """Where among the arguments hidden states [rows, columns, width] are: the first of that form."""
+    """The position or name of the hidden states [rows, columns, width] among the arguments: the first of that form."""
     arguments: Iterator[tuple[int | str, Any]] = chain(enumerate(args), kwargs.items())
     for where, value in arguments:
         if isinstance(value, Tensor) and value.dim() == 3 and value.is_floating_point():

@@ -31,7 +31,7 @@ class Loaded:
 
 
 def load(name: str, options: HF) -> Loaded:
-    """Load the model, ready to read. Every failure is an error that says what to do."""
+    """Load the model, ready to read. Every failure is an error with a fix."""
     folder, gguf, revision = _locate(name, options)
     source = {"gguf_file": gguf.name} if gguf else {}
     config = read_config(folder, name, options, source)

@@ -115,7 +115,8 @@ class DecoderShape:
         return self.layers * per_layer + self.vocabulary * self.hidden * (1 if self.tied else 2)
 
     def kv_bytes(self, dtype: str, *, fp8: bool = False) -> int:
-        """What the KV cache grows by with every token; with `fp8`, a byte for each number and a scale for each head."""
+        """The bytes that every token adds to the KV cache; with `fp8`, a byte for each number and a scale for each
+        head."""
         return self.full * self._layer_bytes(dtype, fp8=fp8)
 
     def _layer_bytes(self, dtype: str, *, fp8: bool = False) -> int:
@@ -132,7 +133,8 @@ class DecoderShape:
     def whole_layers(
         self, dtype: str, tokens: int, bases: Collection[int], *, fp8: bool = False
     ) -> tuple[int, int, int]:
-        """How many layers keep all tokens, the bytes of each, and the bytes of the windows that all others keep."""
+        """The number of layers that keep all tokens, the bytes of each, and the bytes of the windows that all others
+        keep."""
         windows, each = self.window_bytes(dtype, tokens, bases, fp8=fp8), tokens * self._layer_bytes(dtype, fp8=fp8)
         return (self.full, each, windows) if windows < self.local * each else (self.full + self.local, each, 0)
 
@@ -141,7 +143,7 @@ class DecoderShape:
         return (self.full + self.local) * self._layer_bytes(dtype)
 
     def activation_bytes(self, chunk: int, dtype: str) -> int:
-        """What one chunk needs besides weights and cache."""
+        """The memory that one chunk needs besides weights and cache."""
         size = BYTES[dtype]
         feed_forward = 4 * chunk * self.intermediate * size
         attention = chunk * self.heads * self.width * (4 + 4 * size)
@@ -227,7 +229,8 @@ def check_fits(
     host: int = 0,
     fp8: bool = False,
 ) -> None:
-    """Raises with what would fit when the longest length does not: fewer tokens, or rounded keys and values."""
+    """If the longest length does not fit, raises with the changes that would: fewer tokens, or rounded keys and
+    values."""
     longest = max(lengths)
     fit = partial(longest_that_fits, shape, dtype=dtype, weights=weights, memory=memory, host=host)
     fits, rounded = fit(fp8=fp8), fit(fp8=True)

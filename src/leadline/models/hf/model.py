@@ -1,4 +1,4 @@
-"""An opened `hf:` model: documents and probes in, answers with what was really sent out."""
+"""An opened `hf:` model: takes documents and probes, and returns answers with what was really sent."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ class HFModel(FolderTexts):
         )
 
     def _tokens_before(self, text: str, ids: Sequence[int]) -> int:
-        """How many of the tokens come before their last part, the text."""
+        """The number of tokens before their last part, the text."""
         decode, size = self.tokenizer.decode, len(text)
         return bisect_left(range(len(ids)), True, key=lambda n: len(decode(ids[n:]).lstrip()) <= size)
 

@@ -25,7 +25,7 @@ from leadline.models.hf.reader import Reader
 from leadline.models.hf.states import tensor_bytes
 
 SCAN_BYTES = 7 << 28
-"""What a recurrent layer may hold during a pass."""
+"""The bytes that a recurrent layer may hold during a pass."""
 SMALLEST_SCAN = 16
 _REFERENCE_SCAN = 64
 """Chunks for the reference code, whose work for each token grows with them; kernels have chunks of their own choice."""
@@ -84,7 +84,7 @@ def fit_scans(reader: Reader, limit: int = SCAN_BYTES) -> None:
 
 
 def _tokens_within(reader: Reader, size: int, limit: int) -> int:
-    """Tokens of a pass that stays within the limit: what it holds grows in proportion to whole chunks."""
+    """Tokens of a pass that stays within the limit. Its bytes grow in proportion to whole chunks."""
     step = size or _REFERENCE_SCAN
     one_step, two_steps = (scan_bytes(reader, tokens, size or None) for tokens in (step, 2 * step))
     per_token = max(1.0, (two_steps - one_step) / step)
@@ -92,8 +92,8 @@ def _tokens_within(reader: Reader, size: int, limit: int) -> int:
 
 
 def scan_bytes(reader: Reader, tokens: int, scan: int | None) -> int:
-    """What the first layer with a state holds at most in a pass over that many tokens; more than anything has if it
-    does not fit into memory."""
+    """The most bytes that the first layer with a state holds in a pass over this many tokens; a huge number if it does
+    not fit into memory."""
     assert reader.keeper is not None
     keeper, ids = reader.keeper, np.arange(tokens, dtype=np.int32) % 7
     chunk, kept = reader.chunk, reader.scan_chunk

@@ -34,7 +34,7 @@ from torch.nn.functional import pad, softplus
 from leadline.models.hf.steps import delta_step, mamba2_step, recurrence_kernels
 
 HELD_BYTES = 768 << 20
-"""What a scan may hold besides its input and output."""
+"""The bytes that a scan may hold besides its input and output."""
 MAMBA2_CHUNK = 128
 """Work within a chunk grows with its size, the states at its ends with the number of chunks; here both are equal for
 states of 128."""
@@ -148,7 +148,7 @@ def _mamba2_segment(
     weights = _split(_decays(sums), 2, (groups, -1)).mul_((query @ key.mT).unsqueeze(3)).flatten(2, 3)
     answer = weights @ value
     del weights
-    # What each chunk adds to the state, and the state at its beginning.
+    # The addition of each chunk to the state, and the state at its beginning.
     left = _split((value * (sums[..., -1:] - sums).exp().unsqueeze(-1)).mT, 2, (groups, -1)).flatten(3, 4)
     added = (left @ key).view(batch, chunks, heads, width * size)
     totals = pad(sums[..., -1], (0, 0, 1, 0)).cumsum(1).transpose(1, 2)  # [batch, heads, chunks + 1]
@@ -296,8 +296,7 @@ def find_scans(model: Any, *, installed: bool = False) -> list[Replacement]:
 
 
 def references(model: Any) -> list[Replacement]:
-    """Where a kernel package is installed: the functions of the model's code behind which it may stand, as transformers
-    wrote them."""
+    """If a kernel package is installed: transformers' own versions of the functions that may call it."""
     if not any(find_spec(package) for package in _PACKAGES):
         return []
     return [
@@ -315,7 +314,7 @@ def _files(model: Any) -> list[Any]:
 
 
 def _reference(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What a decorator was put around, called with the arguments that it knows."""
+    """The decorated function, called with the arguments that it knows."""
     plain: Callable[..., Any] = inspect.unwrap(function)
     known = inspect.signature(plain).parameters
     if plain is function or any(each.kind is each.VAR_KEYWORD for each in known.values()):

@@ -121,8 +121,8 @@ def written_whole(folder: Path, needed: Sequence[str]) -> Iterator[Path]:
 
 
 def damage_in(folder: Path, needed: Sequence[str]) -> str:
-    """What is wrong with a model folder of the cache: it or a file is missing, is no JSON, or is shorter than its
-    tensors; empty if nothing is."""
+    """The damage of a model folder in the cache: it or a file is missing, is no JSON, or is shorter than its tensors;
+    empty if intact."""
     if not folder.is_dir():
         return "it is no folder"
     if missing := [name for name in needed if not (folder / name).is_file()]:
@@ -139,7 +139,7 @@ def damage_in(folder: Path, needed: Sequence[str]) -> str:
 
 
 def _tensor_bytes(file: Path) -> int:
-    """How long a safetensors file is by its own header."""
+    """The length of a safetensors file by its own header."""
     with file.open("rb") as opened:
         size = int.from_bytes(opened.read(8), "little")
         if size > file.stat().st_size:

@@ -1,4 +1,5 @@
-"""What a model carries from token to token besides keys and values: recurrent, convolutional and linear states.
+"""The states that a model carries from token to token besides keys and values: recurrent, convolutional and linear
+ones.
 
     StateKeeper    the model's own cache while a document is read, with a copy of every state at the cuts
     map_tensors    the same structure with other tensors: copies, rows, parts of rows
@@ -24,11 +25,11 @@ from transformers import PreTrainedConfig
 from transformers.cache_utils import Cache
 
 CACHE_NAMES = ("past_key_values", "cache_params", "state")
-"""How models call the cache, as an argument and in their output."""
+"""The names of the cache in models' arguments and outputs."""
 
 
 def cache_name(forward: Callable[..., Any]) -> str:
-    """What a model calls its cache; empty where it has none."""
+    """The model's name for its cache; empty where it has none."""
     accepted = inspect.signature(forward).parameters
     return next((name for name in CACHE_NAMES if name in accepted), "")
 
@@ -135,7 +136,7 @@ class StateKeeper:
 
 
 def _stacked(*states: Tensor | None) -> Tensor:
-    """One row for each state; zeros where there is none, which is what every recurrence begins with."""
+    """One row for each state; zeros where there is none, as at the beginning of every recurrence."""
     first = next(state for state in states if state is not None)
     if first.dim() < 2:
         return first

@@ -50,7 +50,7 @@ class SharedReadingSupport:
     way: str = ""  # where it is not the reader's own attention
 
     def refusal(self, tokens: int) -> str:
-        """Why a text of this length needs the plain path; empty where it does not."""
+        """The reason why a text of this length needs the plain path; empty if it does not."""
         return self.reason if tokens > self.max_tokens else ""
 
 
@@ -192,7 +192,7 @@ _HIDDEN = "hidden states"
 
 
 def _disagreement(model: Any, reader: Reader, *, tokens: int) -> str:
-    """How shared reading of a few random tokens differs from the model's own pass; empty where it does not."""
+    """The difference between shared reading of a few random tokens and the model's own pass; empty if there is none."""
     rows = _TrialRows.of(model, tokens)
     compare = _compare_layers if model.dtype in HALF else _compare_logits
     chunk = reader.chunk
@@ -265,7 +265,7 @@ def _own_logits(model: Any, reader: Reader, ids: Ids) -> Tensor:
 
 
 def _difference(got: Outputs, want: Outputs, dtype: torch.dtype, *, replayed: bool = False) -> str:
-    """How outputs differ; empty where they do no more than rounding explains.
+    """The difference of outputs; empty if rounding explains it.
 
     In 16 bits a router may choose other experts for a few tokens: half of the tokens must agree. In float32 the worst
     must; replayed parts have rounded inputs, which a norm of a few small numbers may enlarge, and states that some

@@ -1,4 +1,4 @@
-"""What of a text each layer of a model sees, and at which positions: found out from the model, never from its name.
+"""The part of a text that each layer of a model sees, and at which positions: read from the model, never from its name.
 
     LocalAttention     a layer with a sliding window or with chunks
     find_windows       which layers have one

@@ -1,4 +1,4 @@
-"""What speaks the API of a provider: bodies of requests from prompts, outcomes from replies, what a model refuses.
+"""Adapters to providers' APIs: bodies of requests from prompts, outcomes from replies, and a model's refusals.
 
 `request_body` and `read_reply` know nothing of connections, so that what sends many requests in one file writes the
 same bodies and reads the same replies.
@@ -38,7 +38,8 @@ _SCHEMA_WORDS = re.compile(r"schema|output_config\.format|text\.format|response_
 
 @dataclass(slots=True)
 class Settings:
-    """What the user asked for, in the form of all providers. What a model refuses is switched off while it is asked."""
+    """The user's settings, in the form of all providers. Settings that a model refuses are switched off during the
+    run."""
 
     model: str
     temperature: float | None = 0.0
@@ -50,10 +51,10 @@ class Settings:
     caching: bool = True
     schemas: bool = True
     notes: list[str] = field(default_factory=list)
-    """What the model does not allow, and what was done about it."""
+    """The settings that the model does not allow, and the changes made instead."""
 
     def learn(self, note: str) -> bool:
-        """Notes what was learned from a refusal, once. True: the request is worth sending again."""
+        """Notes a refused setting once. True if the request should be sent again."""
         if note not in self.notes:
             self.notes.append(note)
         return True
@@ -61,23 +62,23 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Caching:
-    """How an API keeps beginnings of prompts."""
+    """An API's cache of beginnings of prompts."""
 
     min_tokens: int
     """Shorter beginnings are not kept."""
     marks: int = 0
-    """How many ends of beginnings a request may mark; 0 where they are found without marks."""
+    """The number of ends of beginnings that a request may mark; 0 where they are found without marks."""
     primes: bool = False
     """Whether a request can fill the cache without an answer."""
     objects: bool = False
     """Whether a beginning is kept as an object of its own, which requests name."""
     hours: float = 0.0
-    """For how long an object is kept at most."""
+    """The longest time that an object is kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """What the API says about a model."""
+    """The API's data about a model."""
 
     window: int | None = None
     name: str = ""
@@ -93,7 +94,7 @@ class Adapter:
     count_name: ClassVar[str] = "input_tokens"
     """Where a reply to `count_body` has its count."""
     sampling_words: ClassVar[str] = "temperature"
-    """What a refusal of the temperature says."""
+    """The words of a refusal of the temperature."""
 
     def __init__(self, settings: Settings, key_name: str = "") -> None:
         self.settings = settings
@@ -130,11 +131,11 @@ class Adapter:
         return self.read_answer(page) if failure is None else self.read_refusal(failure, page)
 
     def read_answer(self, page: Json) -> Completion | Failure:
-        """What a reply says that is no refusal."""
+        """The outcome in a reply that is no refusal."""
         raise NotImplementedError
 
     def read_refusal(self, failure: Failure, page: Json) -> Failure:
-        """A refusal with what only this API says about it."""
+        """A refusal with the details that only this API gives."""
         return failure
 
     def adapts_to(self, refusal: Failure) -> bool:
@@ -152,7 +153,7 @@ class Adapter:
         return False
 
     def adapts_own(self, message: str) -> bool:
-        """The same for what only this API has. `message` is in lower case."""
+        """The same for refusals that only this API has. `message` is in lower case."""
         return False
 
     def drop_temperature(self, why: str) -> bool:

@@ -1,8 +1,9 @@
-"""What questions of a document share, put into the provider's cache before they are asked: once for each document.
+"""Fills the provider's cache with the shared beginning of a document's questions before they are asked, once for each
+document.
 
 An API that fills its cache without an answer is asked to (Anthropic, `max_tokens` 0); one that keeps beginnings as
-objects gets one for each cut with several questions, which is deleted after the last of them (Gemini). Other APIs keep
-what the first question marks. A cache that cannot be filled costs a note, never a question.
+objects gets one for each cut with several questions, which is deleted after the last of them (Gemini). Other APIs cache
+the beginning that the first question marks. A cache that cannot be filled costs a note, never a question.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from leadline.models.openai.http import HttpClient, RequestFailed
 from leadline.models.openai.replies import decode_json, parse_refusal, request_failure
 
 MOST_DOCUMENTS = 256
-"""Whose state is kept: more than are in flight."""
+"""Documents whose state is kept: more than are in flight."""
 DELETE_SECONDS = 10.0
 
 
 @dataclass(slots=True)
 class _Kept:
-    """What is in the cache of one document."""
+    """The cache entries of one document."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     primed: bool = False
@@ -65,8 +66,8 @@ class DocumentCaches:
         return *adapter.request_body(prompt), written
 
     def answered(self, document: Document, probe: Probe, outcome: Completion | Failure) -> bool:
-        """After the last question of a length its object is deleted. True: the provider lost it, so that the question
-        is worth asking again."""
+        """After the last question of a length its object is deleted. True if the provider lost it, so that the question
+        should be asked again."""
         kept = self._kept(document)
         length = probe.cell.length
         if not kept.objects.get(length):
@@ -83,7 +84,7 @@ class DocumentCaches:
         return False
 
     def close(self) -> None:
-        """Deletes what is left: storage is paid by the hour."""
+        """Deletes the remaining objects: storage is paid by the hour."""
         with self._lock:
             names = [name for kept in self._documents.values() for name in kept.objects.values() if name]
             self._documents.clear()

@@ -1,8 +1,8 @@
-"""A model behind an API that takes messages: asks, counts prompts without reading them, and keeps what questions share
-in the provider's cache.
+"""A model behind an API that takes messages: asks, counts prompts without reading them, and keeps the shared part of
+questions in the provider's cache.
 
 Lengths come from the API's own counts (`count_prompt`), which cost nothing; the local tokenizer only lays texts out.
-What the API said it read decides: the receipt of every record.
+The API's count of the prompt decides: it is the receipt of every record.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from leadline.models.openai.replies import decode_json, error_in, excerpt, parse
 from leadline.text.tokenizers import ApproximateTokenizer, open_tokenizer
 
 ADAPTATIONS = 4
-"""How often one request is written again after a refusal."""
+"""The number of times that one request is written again after a refusal."""
 UNLIMITED = 1 << 40
 MESSAGE_TURNS = Turns(
     before="",
     after="",
     between=tuple((role, following, f"\n\n\u2063{following}\u2063\n\n") for role, following, _ in PLAIN_TURNS.between),
 )
-"""What stands between turns while a conversation is laid out; it is sent as messages."""
+"""The separator of turns while a conversation is laid out. It is sent as messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelOptions:
-    """What the user asked for, beyond the requests themselves."""
+    """The user's settings, beyond the requests themselves."""
 
     tokenizer: str = ""
     window: int | None = None
@@ -215,7 +215,7 @@ class MessagesModel:
         return self.outcome_of(reply)
 
     def outcome_of(self, reply: HttpReply) -> Completion | Failure:
-        """What a reply to a question says."""
+        """The outcome in the reply to a question."""
         return read_http(reply, self.adapter.read_reply, self.adapter.key_name)
 
     def _sent(self, document: Document, probe: Probe, prompt: Prompt, body: Mapping[str, Any], data: bytes) -> Sent:
@@ -237,7 +237,7 @@ class MessagesModel:
         return f"{self.adapter.settings.model} at {self._client.base_url}"
 
     def compact_session(self, messages: Sequence[Mapping[str, str]], keep: int) -> KeptSession | Failure:
-        """What the API retains of a session, if it has a compaction."""
+        """The part of a session that the API retains, if it has a compaction."""
         adapter = self.adapter
         if not isinstance(adapter, ProvidesCompaction):
             return Failure("refused_request", f"the API of {adapter.provider} has no compaction of its own")
@@ -307,7 +307,7 @@ def _decoding(body: Mapping[str, Any]) -> dict[str, float | int | str | bool | N
 
 
 def _ask_model(client: HttpClient, adapter: Adapter) -> ModelFacts:
-    """What the API says of the model; nothing where it has no such page. Raises where key or model are refused."""
+    """The API's data about the model; nothing where it has no such page. Raises where key or model are refused."""
     url = client.base_url + adapter.model_path()
     reply = send_with_retries(client, "GET", url)
     page = decode_json(reply)

@@ -1,5 +1,5 @@
-"""What is asked of a hosted model, before it is written in the shape of an API: turns of blocks, some of which end a
-beginning that other questions of the document share."""
+"""Questions for a hosted model in a form for all APIs: turns of blocks, some of which end a beginning that other
+questions of the document share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from leadline.core.turns import TurnRole
 from leadline.core.types import Document, Probe, Tool
 
 SENTENCE_CHARACTERS = 400
-"""How far before the shortest cut the end of a sentence is looked for: blocks should not break inside one."""
+"""The end of a sentence is searched for in these characters before the shortest cut: blocks should not break inside
+one."""
 KEY_CHARACTERS = 4096
 _SENTENCE_ENDS = (". ", ".\n", "\n", "! ", "? ")
 
@@ -49,9 +50,9 @@ class Prompt:
     key: str = ""
     """The same for all questions of a document: for APIs that send equal keys to one cache."""
     questions: int = 1
-    """How many questions of the document are planned."""
+    """The number of planned questions of the document."""
     kept: tuple[Mapping[str, object], ...] = ()
-    """What the provider's own compaction retained, before the messages."""
+    """The result of the provider's own compaction, before the messages."""
 
     @property
     def characters(self) -> int:
@@ -59,7 +60,7 @@ class Prompt:
 
     @property
     def _last_shared(self) -> tuple[int, int] | None:
-        """The message and the block that end what is shared."""
+        """The message and the block that end the shared part."""
         ends = [(i, j) for i, m in enumerate(self.messages) for j, block in enumerate(m.blocks) if block.shared]
         return ends[-1] if ends else None
 
@@ -75,7 +76,7 @@ class Prompt:
 
     @property
     def rest(self) -> Prompt:
-        """What follows the beginning."""
+        """The part after the beginning."""
         if self._last_shared is None:
             return self
         i, j = self._last_shared
@@ -142,7 +143,9 @@ def shared_ends(document: Document, probe: Probe) -> list[int]:
         cuts[other.cell.length] = min(cuts.get(other.cell.length, other.cut_characters), other.cut_characters)
     least = document.body_start_characters
     ends = {_sentence_end(document.text, cut, least) for cut in cuts.values() if cut <= probe.cut_characters}
-    alone = len(document.probes) == len(cuts)  # one question at each cut: nobody shares the last one's end
+    alone = len(document.probes) == len(
+        cuts
+    )  # one question at each cut: no other question shares the end of the last one
     longest = max(cuts.values())
     if alone:
         ends.discard(_sentence_end(document.text, longest, least))

@@ -93,7 +93,8 @@ class OpenAIBatches(ListedBatches):
 
 
 def _reply_in(page: Page) -> BatchReply | Failure | None:
-    """What a line of a file of results says; None for a question that was not asked because its batch was cancelled."""
+    """The reply in a line of a file of results; None for a question that was not asked because its batch was
+    cancelled."""
     response: Any = page.get("response")
     error = page.get("error")
     if isinstance(response, Mapping) and type(response.get("status_code")) is int and response.get("body"):

@@ -1,4 +1,4 @@
-"""What a server reports about itself before the first question: its kind, its model, its window.
+"""A server's data about itself before the first question: its kind, its model, its window.
 
 Each kind is recognised by an endpoint that only it has: vLLM by /version, llama.cpp by /props, SGLang by
 /get_server_info (/server_info in newer versions). Any other server is "plain": only OpenAI's own API is used with it.
@@ -50,7 +50,7 @@ _WINDOW_NAMES = ("max_model_len", "context_length", "context_window", "max_conte
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
-    """What is known about the server and the model it serves."""
+    """The known facts about the server and the model it serves."""
 
     kind: ServerKind
     model: str
@@ -69,14 +69,14 @@ class ServerInfo:
     props: Mapping[str, Any] = field(default_factory=dict)
     """The reply of llama.cpp's /props."""
     offline_reason: str = ""
-    """Why nothing is known about the server: it did not answer. Empty if it did."""
+    """The reason why the server did not answer, so that nothing is known about it; empty if it did."""
     suggested_url: str = ""
     """The URL that does list models, when base_url does not: probably the intended one."""
     notes: tuple[str, ...] = ()
 
     @property
     def slots(self) -> int | None:
-        """How many requests llama.cpp answers at once, each in a slot of its own; others do not say."""
+        """The number of requests that llama.cpp answers at once, each in a slot of its own. Others do not state it."""
         slots = self.props.get("total_slots")
         return slots if type(slots) is int and slots > 0 else None
 
@@ -226,7 +226,7 @@ MOST_NAMED = 12
 
 
 def listed_models(client: HttpClient) -> dict[str, Mapping[str, Any]]:
-    """What the server says of each model in its list; empty where it has no list."""
+    """The server's data about each model in its list; empty where it has no list."""
     page = decode_json(send_with_retries(client, "GET", f"{client.base_url}/models")) or {}
     entries = [entry for entry in page.get("data") or page.get("models") or () if isinstance(entry, dict)]
     named = [(entry.get("id") or entry.get("name"), entry) for entry in entries]
@@ -392,8 +392,8 @@ _PREEMPTED = re.compile(
 
 
 def ask_preemptions(client: HttpClient, server: ServerInfo) -> int | None:
-    """How many requests the server has interrupted since it was started, for want of room in its KV cache; None where
-    it does not say."""
+    """The number of requests that the server has interrupted since its start because its KV cache was full; None if it
+    does not state it."""
     if server.kind not in ("vllm", "sglang"):
         return None
     try:

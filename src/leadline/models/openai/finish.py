@@ -1,4 +1,5 @@
-"""Why an answer ended, in the words of servers and providers: by the model, at its allowance, or by somebody else.
+"""The reasons for the end of an answer, in the words of servers and providers: by the model, at its allowance, or from
+outside.
 
 There is no list of all words: each server has its own, such as `guardrail_intervened`, `ERROR_TOXIC` or `user_cancel`.
 So a reason is read by the words in it, and one without any of these is taken as the model's own end.

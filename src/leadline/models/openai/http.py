@@ -58,7 +58,7 @@ class HttpReply:
     """Seconds to wait, from either form of the Retry-After header."""
     location: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
-    """As they arrived: redact them before they are shown."""
+    """Unchanged bytes: redact them before they are shown."""
 
     @property
     def looks_like_html(self) -> bool:
@@ -292,7 +292,7 @@ class _DeadlineReader(io.RawIOBase):
         return True
 
     def makefile(self, mode: str) -> io.BufferedReader:
-        """What http.client asks of a socket."""
+        """The methods of a socket that http.client uses."""
         return io.BufferedReader(self)
 
     def readinto(self, buffer: Any) -> int:

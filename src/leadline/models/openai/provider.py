@@ -414,11 +414,11 @@ class OpenAIModel:
 
     @cached_property
     def prefix_cache(self) -> PrefixCache:
-        """What the server says about its prefix cache, asked when it is first needed."""
+        """The server's data about its prefix cache, requested when it is first needed."""
         return ask_prefix_cache(self._client, self.server)
 
     def preemptions(self) -> int | None:
-        """How many requests the server has interrupted because its KV cache was full, if it says."""
+        """The number of requests that the server has interrupted because its KV cache was full, if it states it."""
         return ask_preemptions(self._client, self.server)
 
     @property
@@ -449,7 +449,7 @@ class OpenAIModel:
         return self._chat and not self._sends_ids
 
     def _written(self, document: Document, probe: Probe) -> tuple[str, bytes, Sent]:
-        """The prefilled start of the answer, the request for a question, and what its record says about it."""
+        """The prefilled start of the answer, the request for a question, and the data about it for its record."""
         prefix = probe.question.answer_prefix if document.frame.prefill else ""
         allowance = self._options.max_tokens or probe.question.allowance
         return prefix, *self._requests.for_probe(document, probe, prefix, allowance)

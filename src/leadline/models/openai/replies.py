@@ -155,7 +155,7 @@ def _with_calls_as_text(message: Json) -> Json:
 
 
 def _not_the_models(body: Json, choice: Json, message: Json, finish: str) -> Failure | None:
-    """Why this is not the answer of the model, though it is where an answer should be; None if it may well be one."""
+    """The reason why this text in place of an answer is not the model's; None if it may be one."""
     for state in (finish, *(_text(part.get("status")) for part in (choice, message, body))):
         if failure := ended_by_provider(state):
             return failure

@@ -1,4 +1,4 @@
-"""What is sent to a server: the fields of a request, with those that a server refuses left out, and how it is to think.
+"""Requests to a server: their fields without those that the server refuses, and the thinking setting.
 
     setting      vLLM                      SGLang               llama.cpp                 hosted
     on, off      enable_thinking           enable_thinking      enable_thinking           reasoning_effort none (off)
@@ -59,7 +59,7 @@ def checked_thinking(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ThinkingFields:
-    """What is sent for a setting: to the template, and beside the messages."""
+    """The fields for a setting: for the template, and beside the messages."""
 
     template: dict[str, Any] = field(default_factory=dict)
     request: dict[str, Any] = field(default_factory=dict)
@@ -144,7 +144,7 @@ class RequestWriter:
         return fields
 
     def for_probe(self, document: Document, probe: Probe, prefix: str, allowance: int) -> tuple[bytes, Sent]:
-        """One question of a run, and what its record says about it."""
+        """One question of a run, and the data about it for its record."""
         text = document.user_text(probe)
         turns = document.turns(probe) if self.chat and not self.ids else []
         if not self.chat:

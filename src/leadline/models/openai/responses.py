@@ -97,7 +97,7 @@ class ResponsesAdapter(Adapter):
     # --- compaction
 
     def compaction_body(self, messages: Sequence[Mapping[str, str]], keep: int) -> tuple[str, Body, dict[str, str]]:
-        """How much is retained cannot be asked for."""
+        """The number of retained tokens cannot be set."""
         turns = [*map(_turn, session_messages(messages))]
         return "/responses/compact", {"model": self.settings.model, "input": turns}, {}
 

@@ -50,7 +50,7 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a server is asked, and what goes with every request."""
+    """The endpoint of a server, and the fields of every request."""
 
     client: HttpClient
     model: str
