@@ -174,7 +174,7 @@ class RunOptions:
         str | None,
         typer.Option(
             metavar="TIME",
-            help="End in this time, such as 10min, with what can be told by then; implies --until effective.",
+            help="End in this time, such as 10min, with the results until then; implies --until effective.",
         ),
     ] = None
     out: Annotated[
@@ -447,7 +447,7 @@ def _refuse_other_presets(
         if changed:
             for_users = f"--set {setting}={text} for the tasks that use {setting}, or " if setting else ""
             raise UsageError(
-                f"{key}={text} would make {', '.join(changed)} another task: {key} is part of what the name stands for",
+                f"{key}={text} would make {', '.join(changed)} another task: the name implies {key}",
                 where="--set",
                 fix=f"write {for_users}--set TASK.{key}={text} for one task, as in --set {changed[0]}.{key}={text}",
             )

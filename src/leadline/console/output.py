@@ -120,8 +120,8 @@ BudgetOption = Annotated[
     str | None,
     typer.Option(
         metavar="MONEY",
-        help="Stop before the run and its judges cost more together, such as 20usd; without --samples measure what can "
-        "be told for it. Needs --prices.",
+        help="Stop before the run and its judges cost more together, such as 20usd; without --samples measure what "
+        "it allows. Needs --prices.",
     ),
 ]
 

@@ -316,7 +316,7 @@ class _BatchRun:
             raise RunStopped(
                 f"the provider refused batch {batch.id}: {state.message}",
                 where=str(self._folder.path(batch)),
-                fix="nothing of it was asked: mend what it says, then run the same command again",
+                fix="no question of it was asked: fix the cause that it names, then run the same command again",
             )
         if state.status == "full":
             self._make_room(batch, state.message)

@@ -63,7 +63,7 @@ def depths_on_both_sides(queried: Sequence[float], before: int, count: int, draw
 
 
 def most_guards(room: int, tokens: int) -> int:
-    """Up to how many guards of about `tokens` tokens stand at one end of `room` tokens."""
+    """The most guards of about `tokens` tokens at one end of `room` tokens."""
     return max(min(MOST_GUARDS, room // (GUARDED_SHARE * tokens)), min(LEAST_GUARDS, room // (6 * tokens)), 1)
 
 

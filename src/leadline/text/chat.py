@@ -23,9 +23,9 @@ from leadline.core.turns import TurnRole, Turns
 from leadline.core.types import Frame, Tool
 
 RENDER_SECONDS = 10.0
-"""Of processor time. Chat templates take milliseconds."""
+"""The limit of processor time. Chat templates take milliseconds."""
 WAIT_SECONDS = 120.0
-"""By the clock, for a machine that is so busy that the renderer hardly runs."""
+"""The limit by the clock, for a machine so busy that the renderer hardly runs."""
 
 # --- rendering ----------------------------------------------------------------------------------
 
@@ -180,7 +180,7 @@ class ChatTemplate:
         )
 
     def _turns(self, thinking: bool | None) -> tuple[Turns | None, str]:
-        """What the template writes around the turns of a conversation, or why that cannot be said."""
+        """The text that the template writes around the turns of a conversation, or the reason why it is unknown."""
         try:
             before, *between, after = self._between(_EXCHANGE, thinking)
             padded = self._between(_EXCHANGE, thinking, " \n")

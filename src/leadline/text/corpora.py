@@ -203,10 +203,8 @@ def _text(item: Any, field: str, where: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PlainText:
-    """A text in tokens: first those that the tokenizer begins any text with, then its own.
-
-    `ids[before:]` are its own. `ends` has for each of them the character of `text` at which it ends; it is None when
-    the tokenizer does not say.
+    """A text in tokens: first those that the tokenizer begins any text with, then its own, `ids[before:]`. `ends` has
+    for each of its own tokens the character of `text` at which it ends; None if the tokenizer does not give these.
     """
 
     number: int

@@ -103,7 +103,7 @@ def find_data(name: str, *, option: str = "data", folders: bool = False) -> Path
 
 
 def _refuse_damaged(download: Download) -> None:
-    """Raises if a file that was fetched is no longer what it was then."""
+    """Raises if a fetched file has changed since."""
     file, sha256 = data_folder() / download.file, _locked(data_folder(), download.name).get("sha256")
     if not sha256 or not file.is_file():
         return
@@ -251,7 +251,7 @@ def _known_sha256(file: Path, size: int, mtime_ns: int) -> str:
 
 
 def _locked(folder: Path, name: str) -> dict[str, str]:
-    """What lock.json says of a download; empty if it says nothing."""
+    """The entry of a download in lock.json; empty if there is none."""
     return _read_entries(folder / LOCK).get(name, {})
 
 

@@ -46,9 +46,9 @@ class TextFiller:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch(TextFiller):
-    """The stretch of a text for one haystack of at most `tokens` tokens. Where it begins is known when the text has
-    been counted: it is divided into blocks of `tokens` tokens, and each document of a task and length has another
-    one while the text lasts."""
+    """The stretch of a text for one haystack of at most `tokens` tokens. Its beginning is known when the text has been
+    counted: the text is divided into blocks of `tokens` tokens, and each document of a task and length has another
+    block until all are used."""
 
     cluster: Cluster
     seed: int
@@ -267,7 +267,7 @@ class ShuffledFiller:
 
     @cached_property
     def _shapes(self) -> Indices:
-        """Of each piece, a number for the white space that it begins and ends with."""
+        """For each piece, a number for the white space that it begins and ends with."""
         spaces = [(p[: len(p) - len(p.lstrip())], p[len(p.rstrip()) :]) for p in self.bank.pieces]
         numbers = {space: number for number, space in enumerate(dict.fromkeys(spaces))}
         return np.array([numbers[space] for space in spaces], np.int64)

@@ -75,8 +75,8 @@ def _sentences(paragraph: str) -> list[str]:
 
 
 LONG_SENTENCE = 800
-"""Characters from which a sentence of a user's text is cut again: a fact stands at an end of a piece, and in a text of
-one sentence that would be its first or last word, whatever the depth."""
+"""Characters from which a sentence of a user's text is cut again: facts are at ends of pieces, and in a text of one
+sentence that would be its first or last word at any depth."""
 SHORT_PIECE = 120
 LOOKED_AT = 10_000
 _ANY_END = re.compile(r"[.!?;:,\n]+[\"')\]]*(?= )")
@@ -147,7 +147,7 @@ class TextSource:
     repeat: bool = False
     where: str = ""
     cache_key: str = ""
-    """What the text depends on, if its pieces are kept in the cache folder; empty if it is read each time."""
+    """The version of the text, if its pieces are kept in the cache folder; empty if it is read each time."""
 
     @cached_property
     def bank(self) -> PieceBank:
@@ -168,7 +168,7 @@ class TextSource:
 
     @property
     def digest(self) -> str:
-        """Of the text, and of which stretch of it is whose."""
+        """The digest of the text, and of the division into stretches."""
         anywhere = ["any piece"] if len(self._beginnings) > len(self._paragraphs) else []
         return digest([STRETCHES, self.bank.digest, *anywhere]) if anywhere or not self.repeat else self.bank.digest
 

@@ -24,9 +24,9 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment, safe_range
 MAX_STEPS = 200_000
 """Passes through loops and macros, and numbers of ranges. Chat templates need a few for each turn."""
 MEMORY_BYTES = 512 << 20
-"""Of the address space, of which Python and jinja2 take a hundred megabytes. Chat templates need a few more."""
+"""The limit of the address space. Python and jinja2 take a hundred megabytes, chat templates a few more."""
 MAX_CHARACTERS = 8_000_000
-"""Of a rendered text."""
+"""The longest rendered text."""
 
 
 _STEPS = "steps left"
@@ -123,9 +123,9 @@ def _limit_memory() -> None:
 
 
 def _limit_seconds(seconds: float) -> None:
-    """Ends this process after so much processor time, in whatever library it is spent; 0 takes the limit away."""
+    """Ends this process after this processor time, in any library; 0 removes the limit."""
     if hasattr(signal, "setitimer"):  # not on Windows
-        signal.signal(signal.SIGPROF, signal.SIG_DFL)  # whatever the parent does with it
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)  # also if the parent ignores it
         signal.setitimer(signal.ITIMER_PROF, seconds)
 
 

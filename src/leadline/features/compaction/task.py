@@ -92,7 +92,7 @@ class Compaction(WordedTask):
         "", description="the model that summarises for compact:prompt, or whose provider compacts for compact:provider"
     )
     keep: float = Field(0.25, gt=0, le=1, description="share of the length that the compactor may keep")
-    rounds: int = Field(1, ge=1, le=64, description="compact in so many rounds, as the session grows")
+    rounds: int = Field(1, ge=1, le=64, description="rounds of compaction, as the session grows")
     compactor_timeout: float = Field(600.0, gt=0, description="seconds for one round of the compactor")
     compactor_price: str = Field(
         "", description="of a million tokens that compactor_model reads and writes, as 0.15/0.60: money on the record"

@@ -1,7 +1,7 @@
 """The process of an engine: vLLM's LLM or SGLang's Engine, asked through its standard input, answering on its output.
 
 Run as a file by the Python that has the engine, which need not have Leadline: this module imports the standard library
-alone until it is told which engine to start. Messages are JSON objects, each after its size in eight bytes. What the
+alone until it knows which engine to start. Messages are JSON objects, each after its size in eight bytes. What the
 engine prints goes to the standard error, so that it cannot come between the answers. It ends, with all processes that
 the engine started, when the process that started it is gone.
 """

@@ -233,7 +233,7 @@ class Assembly:
 
 
 def prompt_suffix(question: DraftQuestion, frame: Frame) -> tuple[str, str]:
-    """What ends the user's turn, and all of the prompt from there on: question, template and answer prefix."""
+    """The end of the user's turn, and the whole prompt from there on: question, template and answer prefix."""
     text, prefix = question.text, question.answer_prefix
     # A line break where no template separates the question from the beginning of its answer.
     gap = "\n" if text and prefix and not (text[-1].isspace() or prefix[0].isspace()) else ""

@@ -27,36 +27,36 @@ Count = Callable[[Document, Probe], int | None]
 """The provider's count of a question; None where it gives none."""
 LayOut = Callable[[Draft], Document]
 MOST_COUNTS = 5
-"""Of one question."""
+"""The most counts for one question."""
 AIM = 3
 AIM_OF_MANY = 6
-"""Tokens by which a text is meant to be short, of a document with one question, and with several of different sizes;
-more where earlier documents fell further from what was expected, as lists do whose entries are drawn anew."""
+"""Tokens by which a text should be short: in a document with one question, and with several of different sizes. More
+where earlier documents missed their expected length by more, as lists with newly drawn entries do."""
 FEWEST_DOTS, MOST_DOTS = 20, 160
-"""A document is laid out again if more dots than five times its aim, within these, would have to fill it."""
+"""A document is laid out again if it would need more dots than five times its aim, within these bounds."""
 DOTS = (" .", " ,", " a", " -", ".")
-"""One of them is a token in every tokenizer we know. Which one is found with the first document of a model, by at most
-as many counts more."""
+"""One of them is a token in every tokenizer we know. The first document of a model finds it, with at most as many
+further counts."""
 TRIED_DOTS = 16
 MOST_AT_JOINT = 2
-"""Tokens that dots may lose or gain where they meet a question; more is a question of another size than was found."""
+"""Tokens that dots may lose or gain next to a question. More means that the question has another size than expected."""
 FIRST_SHARE = 1.25
 """The provider's tokens for each of the local tokenizer's, before anything was counted."""
 WEIGHT = 0.3
-"""Of the last document in the share that is expected of the next one."""
+"""The weight of the last document in the share that is expected of the next one."""
 
 
 class CountedQuestion(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the counts of a question led to."""
+    """The results of a question's counts."""
 
     correction: int
     dots: int = 0
     off: int | None = 0
-    """Tokens beyond those it was to have; None where it could not be counted."""
+    """Tokens beyond the intended ones; None if it could not be counted."""
 
 
 class CountedDraft(msgspec.Struct, frozen=True):
-    """What the counts of a document led to: with it, it is laid out again as it was and nothing is counted."""
+    """The results of a document's counts. With them it is laid out again unchanged, without counting."""
 
     draft: str
     dots: str
@@ -66,7 +66,7 @@ class CountedDraft(msgspec.Struct, frozen=True):
 
 @dataclass
 class Counting:
-    """The counts of one model, and what they have shown. Used by many threads."""
+    """The counts of one model, and their results. Used by many threads."""
 
     count: Count
     tokenizer: Tokenizer
@@ -74,13 +74,13 @@ class Counting:
     shares: dict[tuple[str, int], float] = field(default_factory=dict)
     """By task and length, the provider's tokens for each of the local tokenizer's."""
     misses: dict[str, float] = field(default_factory=dict)
-    """By task, by how many tokens a second layout missed what was expected of it."""
+    """By task, the tokens by which a second layout missed its expected length."""
     dots: str = ""
-    """Those that are used; empty before the first document."""
+    """The dots that are used; empty before the first document."""
     counts: list[int] = field(default_factory=list)
     """Counts that each document took."""
     known: dict[str, CountedDraft] = field(default_factory=dict)
-    """Documents that were counted before, by the digest of what they ask."""
+    """Documents that were counted before, by the digest of their questions."""
     keep: Callable[[CountedDraft], None] | None = None
     """Keeps one for the next start of the run."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -144,7 +144,7 @@ class _CountedFit:
         self.spread = 0
         """Of the dots, those that a question may need beyond the longest one."""
         self.parts: dict[Cell, str] = {}
-        """What differs between the questions of the document."""
+        """The parts that differ between the questions of the document."""
 
     def _laid_out(self) -> Document:
         questions = tuple(
@@ -153,7 +153,7 @@ class _CountedFit:
         return self.lay_out(replace(self.draft, questions=questions))
 
     def _off(self, document: Document, probe: Probe) -> int | None:
-        """Tokens that a question has beyond those it is to have; None where it cannot be counted."""
+        """Tokens of a question beyond the intended ones; None if it cannot be counted."""
         if probe.not_asked is not None and self.draft.filler is not None:
             return None
         self.counts += 1
@@ -244,12 +244,12 @@ class _CountedFit:
         self.most_dots += self.spread
 
     def _need(self, probe: Probe) -> int | None:
-        """Tokens that a question takes of its length beside the document, as far as they differ between questions."""
+        """Tokens of a question's length besides the document, as far as they differ between questions."""
         size = self.counting.sizes.known.get(self.parts.get(probe.cell, "?"))
         return None if size is None else size + probe.question.allowance
 
     def _longest(self, document: Document) -> dict[int, Probe]:
-        """Of every length, the question that takes most; it is counted."""
+        """The largest question of every length. It is counted."""
         longest: dict[int, Probe] = {}
         for probe in document.probes:
             best = longest.get(probe.cell.length)
@@ -301,7 +301,7 @@ class _CountedFit:
                 self.counting.learn(probe.cell.task_family, probe.cell.length, share)
 
     def _correct(self, document: Document, known: Mapping[Cell, int | None], aim: int) -> None:
-        """The next layout of every length with so many tokens less, in the local tokenizer's."""
+        """The next layout of every length with fewer tokens, in those of the local tokenizer."""
         for probe in self._longest(document).values():
             off = known[probe.cell]
             if off is None:
@@ -362,7 +362,7 @@ def _local_need(probe: Probe) -> int:
 
 
 def _in_counted_tokens(document: Document) -> Document:
-    """With the places of facts in the provider's tokens, as far as the whole says what they are."""
+    """With the positions of facts in the provider's tokens, as far as the whole prompt's count gives them."""
     longest = max(document.probes, key=lambda probe: probe.cut)
     share = longest.prompt_tokens / max(1, longest.prompt_tokens - longest.correction)
     facts = tuple(_scaled(fact, share) for fact in document.facts)

@@ -1,5 +1,5 @@
-"""What whole pieces leave: a cut piece with an exact number of tokens for the rest, and the places of facts and of the
-cut piece among the whole ones."""
+"""The rest that whole pieces leave: a cut piece with an exact number of tokens, and the places of facts and of the cut
+piece among the whole ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CUT_CANDIDATES = 96
 CUT_PLACES = 16
 """Boundaries before a fact at the end that are considered for the cut piece."""
 FEW_BOUNDARIES = 1000
-"""Of more, only those that are looked at become numbers of Python."""
+"""Of longer arrays, only the items that are needed become numbers of Python."""
 
 _WORD = re.compile(r"\s*\S+")
 
@@ -222,7 +222,7 @@ class Boundaries:
         few = len(free) <= FEW_BOUNDARIES
         self.free: Sequence[int] = free.tolist() if few else _Integers(free)
         self.free_tokens: Sequence[int] = tokens[free].tolist() if few else _Integers(tokens[free])
-        """Of pieces before each free boundary."""
+        """The tokens of the pieces before each free boundary."""
 
     def choose_places(self, wanted: Sequence[float], cut_tokens: int, end: int) -> tuple[tuple[int, ...], int]:
         """The boundary nearest to each wanted position, and one for the cut piece that no fact is at.

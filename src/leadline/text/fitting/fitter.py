@@ -46,7 +46,7 @@ CHECKED_TOKENS = 8192
 """Longer documents are verified only once for each bank."""
 MOST_CORPORA = 8
 RECUTS = 16
-"""How often a text is cut shorter when its halves have more tokens together than apart."""
+"""The number of times that a text is cut shorter if its halves have more tokens together than apart."""
 
 
 class Fitter:
@@ -73,7 +73,7 @@ class Fitter:
         self.counting: Counting | None = None
         """The provider's counts of prompts, where its tokenizer is not known here."""
         self.kept_reader = ""
-        """Whose compacted sessions the model can read, where they are no text."""
+        """The reader of compacted sessions that the model can use, if they are no text."""
         self.tools_note = ""
         """That tools are declared in the text and why, where a draft left that to the model."""
         self._tool_frames: dict[str, Frame | TokenizerError] = {}
@@ -104,7 +104,7 @@ class Fitter:
         return replace(document, probes=probes)
 
     def _undeclared(self, draft: Draft) -> str:
-        """Why the chat template cannot declare the tools of a draft; empty if it can."""
+        """The reason why the chat template cannot declare the tools of a draft; empty if it can."""
         try:
             with self._lock:
                 self._tool_frame(draft)
@@ -252,7 +252,7 @@ class Fitter:
         return number == 1 or (number & (number - 1) == 0 and len(document.ids) <= CHECKED_TOKENS)
 
     def _is_exact(self, document: Document) -> bool:
-        """Whether the longest prompt, tokenised whole, has the tokens that the document says."""
+        """Whether the longest prompt, tokenised whole, has the tokens of the document."""
         probe = max(document.probes, key=lambda p: p.prompt_tokens)
         [ids] = self.tokenizer.encode_batch([document.prompt_text(probe)])  # faster than `encode`: no offsets
         return np.array_equal(ids, document.prompt_ids(probe))

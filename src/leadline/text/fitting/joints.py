@@ -1,4 +1,5 @@
-"""Tokens in context: what a text becomes when other text precedes or follows it, and where two texts can be joined.
+"""Tokens in context: the tokens of a text that other text precedes or follows, and the places where two texts can be
+joined.
 
 A joint is sound when two texts side by side have exactly the tokens that they have apart.
 """
@@ -33,7 +34,7 @@ MANY_PIECES = 1000
 
 @runtime_checkable
 class KnownVocabulary(Protocol):
-    """A tokenizer whose tokens are known, not only what it makes of a text."""
+    """A tokenizer whose vocabulary is known, not only its tokens of a text."""
 
     def has_token_with(self, characters: str) -> bool:
         """Whether any token contains these ASCII characters side by side."""

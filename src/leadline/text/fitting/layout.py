@@ -25,7 +25,7 @@ LEAVE_OUT_EVERY = 20
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What fills one stretch: whole pieces with facts between them, one cut piece among them, a last cut piece."""
+    """The content of one stretch: whole pieces with facts between them, one cut piece among them, a last cut piece."""
 
     pieces: Indices
     sound: npt.NDArray[np.bool_]
@@ -63,7 +63,7 @@ class SizedFact:
     fact: Fact
     tokens: int
     target: float
-    """Where it should start, in tokens of the prompt."""
+    """The position where it should start, in tokens of the prompt."""
     rank: float
     """Facts are in this order. It does not depend on the fact's own size, so that of two facts the one with the smaller
     depth is first, and those of one depth and length keep the order of the draft."""

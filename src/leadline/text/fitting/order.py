@@ -1,4 +1,5 @@
-"""The order of a haystack's pieces for one document: how many there are, the tokens up to each, where sentences begin.
+"""The order of a haystack's pieces for one document: their number, the tokens up to each, and the beginnings of
+sentences.
 
 All positions count pieces of the order. Sums of tokens and beginnings of sentences are computed once, so that an
 attempt at a layout is a few binary searches.
@@ -38,7 +39,7 @@ SHARE_PIECES = 120
 
 
 class PieceOrder:
-    """Pieces of a bank in an order, with what is known about all of it."""
+    """Pieces of a bank in an order, with the sums over all of it."""
 
     def __init__(self, counted: CountedBank, pieces: Indices) -> None:
         self.counted = counted

@@ -1,4 +1,4 @@
-"""How many tokens questions have by a provider's counts, several of them found by one count.
+"""The tokens of questions by a provider's counts. One count finds the sizes of several questions.
 
 A counted text holds each question another number of times: 1, b, b², ... Where a tokenizer adds up, its count is the
 sum of their sizes so weighted, and how far it is off from what was expected has the difference of each question as a
@@ -23,16 +23,16 @@ JOINT = " ."
 FIRST_SLOPE = 0.4
 """Tokens for each character, before enough were counted."""
 PASSES = 2
-"""Of a document's questions: what is in doubt is counted once more, with a wider range."""
+"""Rounds for a document's questions: sizes in doubt are counted once more, with a wider range."""
 COPIES = 3
-"""Of the first question, by which is found what a prompt has beyond its text."""
+"""Copies of the first question, which show the tokens of a prompt beyond its text."""
 FIRST_SPREAD = 10
-"""By how many tokens questions may differ from what is expected of them, before enough were counted."""
+"""The tokens by which questions may differ from their expected size, before enough were counted."""
 ENOUGH = 8
 REMEMBERED = 64
-"""The last questions, by which is known how much they differ."""
+"""The last questions, which show how much sizes differ."""
 MARGIN = 2
-"""Of the range, beyond the largest difference seen."""
+"""The range exceeds the largest observed difference by this."""
 MOST_TOKENS = 24_576
 """Of a text that is counted."""
 
@@ -92,7 +92,7 @@ class QuestionSizes:
         return max(map(abs, self._differences)) + MARGIN if enough else FIRST_SPREAD
 
     def _weighted(self, texts: Sequence[str]) -> list[tuple[str, int]]:
-        """As many of the first texts as may stand in one count, with how often each stands there."""
+        """The first texts, as many as fit into one count, each with its number of copies."""
         weighted, tokens, base = [(texts[0], 1)], self._expected(texts[0]), 2 * self._spread + 1
         for text in texts[1:]:
             weight = weighted[-1][1] * base

@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 NESTED_LAYOUT = "2"
 """Version of the layout of documents that answer several lengths."""
 RECUTS = 3
-"""How often the end of a layout is written again before another layout is chosen."""
+"""The number of times that the end of a layout is written again before another layout is chosen."""
 RECUT_ANYHOW = ATTEMPTS * 3 // 4
 """The attempt from which the cut piece alone makes up for any difference: with another layout, as many facts at one
 place would take and give as many tokens again."""
 COMPOSITIONS = 12
-"""How often a composer is asked again, with the tokens that joints took or gave."""
+"""The number of times that a composer is asked again, with the tokens that joints took or gave."""
 FEW = 16
 """Tokens that joints may take or give in total while the bank's counts are still trusted."""
 DOTS = (" .", ".", " -", " ..", " ,")
-"""What fills the last tokens where no cut piece does, repeated. One of them is a token in every tokenizer we know, and
+"""Dots, repeated to fill the last tokens if no cut piece does. One of them is a token in every tokenizer we know, and
 lists are read without lines of them."""
 DOTTED_LAYOUTS = 12
 """Layouts, each with one whole piece less, that are tried with each kind of dots."""
 DOT_COUNTS = 6
-"""How often dots are counted again, when joints took or gave tokens."""
+"""The number of times that dots are counted again, if joints took or gave tokens."""
 MOST_SPARED = 8
 """Tokens of a length that may go to the answer where a text cannot have them."""
 SAME_SCALE = 0.05
@@ -65,7 +65,7 @@ def search_document(draft: Draft, counted: CountedBank, frame: Frame) -> Documen
 
 @dataclass(frozen=True, slots=True)
 class _Ask:
-    """A question, what follows the document in its prompt, and where the document must end for it."""
+    """A question, the part of its prompt after the document, and the end of the document for it."""
 
     question: DraftQuestion
     user_suffix: str
@@ -131,9 +131,9 @@ class DocumentSearch:
         self.used = 0
         """Pieces of the order that are used up."""
         self.segments: list[SegmentSize] = []
-        """What the composer was asked for, stretch by stretch."""
+        """The requests to the composer, stretch by stretch."""
         self.composed: Counter[int] = Counter()
-        """How often it was asked for a number of tokens in this stretch."""
+        """The number of requests for a number of tokens in this stretch."""
         self.is_final: list[_SettledAsk] = []
 
     @property
@@ -211,7 +211,7 @@ class DocumentSearch:
         spares = range(1, min(MOST_SPARED, room) + 1)
         if any(self._fill_stretch([a.cut_at(a.cut - spare) for a in asks], facts) for spare in spares):
             return True
-        if room < FEW:  # what stands between facts takes it all
+        if room < FEW:  # the text between facts takes it all
             self._fail_for_room(asks[0], len(facts), short=FEW)
         return False
 
@@ -274,7 +274,7 @@ class DocumentSearch:
     def _dotted_layout(
         self, asks: Sequence[_Ask], room: int, wanted: Sequence[float], dots: str, count: int, left_out: int
     ) -> tuple[Layout | None, SegmentSize]:
-        """Whole pieces with some tokens less than `room`, and so many dots, in which all questions end the document."""
+        """Whole pieces with some tokens less than `room`, and `count` dots, in which all questions end the document."""
         beyond = [a.cut - asks[0].cut for a in asks]
         sizes = [count + tokens for tokens in beyond]
         offsets = tuple(len(dots) * (sizes[-1] - size) for size in sizes)
