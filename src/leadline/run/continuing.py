@@ -39,20 +39,20 @@ def find_run_folder(plan: Plan, suite: str = "") -> RunFolder:
     if plan.model.card.plan_only:  # not everything is known about it that a run has recorded
         return RunFolder(RUNS / name)
     runs = list(_runs_like(name))
-    for folder, there in runs:
-        if there.identity() == plan.manifest.identity():
+    for folder, manifest in runs:
+        if manifest.identity() == plan.manifest.identity():
             return RunFolder(folder)
-    for folder, there in runs:
-        if extends(there, plan.manifest):
+    for folder, manifest in runs:
+        if extends(manifest, plan.manifest):
             done, _ = count_done(folder)
             return RunFolder(folder, f"continues {folder}: {done:,} of {plan.planned:,} samples are there")
-    for folder, there in runs:
-        if extends(plan.manifest, there) and count_done(folder)[0] >= there.planned:
-            grid = {key: there.spec[key] for key in GRID}
+    for folder, manifest in runs:
+        if extends(plan.manifest, manifest) and count_done(folder)[0] >= manifest.planned:
+            grid = {key: manifest.spec[key] for key in GRID}
             whole = make_spec({**plan.spec.identity(), **grid}).model_copy(update=_aside(plan.spec))
             return RunFolder(folder, f"{folder} has all of this, and more", whole)
-    for folder, there in runs:
-        if there.spec == plan.manifest.spec:
+    for folder, manifest in runs:
+        if manifest.spec == plan.manifest.spec:
             return RunFolder(folder)  # another version, tokenizer or text: refused later, with the differences
     return RunFolder(_unused(RUNS / name), _why_new(runs, plan.manifest))
 
@@ -81,15 +81,15 @@ def _unused(folder: Path) -> Path:
     return path
 
 
-def _why_new(runs: list[tuple[Path, Manifest]], here: Manifest) -> str:
+def _why_new(runs: list[tuple[Path, Manifest]], planned: Manifest) -> str:
     """The reason why a run that differs in its grid alone is not continued; empty if there is no such run."""
-    comparable = _without_grid(here)
-    near = [folder for folder, there in runs if _without_grid(there) == comparable]
+    comparable = _without_grid(planned)
+    near = [folder for folder, manifest in runs if _without_grid(manifest) == comparable]
     if not near:
         return ""
-    if here.spec.get("until"):
+    if planned.spec.get("until"):
         why = "its stopping rule chose the samples for its own grid"
-    elif (reading := here.spec.get("reading", "fresh")) != "fresh":
+    elif (reading := planned.spec.get("reading", "fresh")) != "fresh":
         why = f"documents of {reading} reading change with the grid"
     else:
         why = "neither grid holds the other"

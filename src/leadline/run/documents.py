@@ -271,8 +271,8 @@ def overlap_notes(
                 clusters.setdefault(longest, {}).setdefault(task.cluster(planned.cells))
         seed = spec.seed if task.split == "test" else seed_of(spec.seed, task.split)
         shares, tokens = [], 0
-        for length, some in clusters.items():
-            starts, ends = fitter.starts(source.stretch(cluster, seed, length) for cluster in some)
+        for length, of_length in clusters.items():
+            starts, ends = fitter.starts(source.stretch(cluster, seed, length) for cluster in of_length)
             shares.append((source.overlap(starts, ends, length - beside), length))
             tokens = int(ends[-1])
         share, length = max(shares)

@@ -452,7 +452,7 @@ def _check_batch(spec: Spec, tasks: Mapping[str, Task]) -> None:
 
 def _batch_notes(batches: Batches, cost: Cost, built: Mapping[str, Sequence[Document]]) -> tuple[str, ...]:
     """The number of batches for the questions, by the size of one that was written."""
-    documents = [document for some in built.values() for document in some]
+    documents = [document for of_task in built.values() for document in of_task]
     sizes = [(len(batches.line("size", d, p)[0]), p.prompt_tokens) for d in documents for p in d.probes]
     if not sizes or not cost.requests:
         return ()

@@ -73,23 +73,25 @@ def compaction_results(records: Sequence[Record]) -> CompactionResults:
         Recall(
             name,
             length,
-            fmean(_retained(record) for record in here),
-            _mean(here),
-            _false(here),
-            fmean(record.preparation_seconds for record in here),
-            _label_mean(here, "compactor_read") or 0.0,
-            _label_mean(here, "compactor_written") or 0.0,
-            _label_mean(here, "compactor_money"),
+            fmean(_retained(record) for record in of_cell),
+            _mean(of_cell),
+            _false(of_cell),
+            fmean(record.preparation_seconds for record in of_cell),
+            _label_mean(of_cell, "compactor_read") or 0.0,
+            _label_mean(of_cell, "compactor_written") or 0.0,
+            _label_mean(of_cell, "compactor_money"),
         )
-        for (name, length), here in _grouped(graded, lambda record: (_name(record), record.cell.length)).items()
+        for (name, length), of_cell in _grouped(graded, lambda record: (_name(record), record.cell.length)).items()
     ]
     by_age: dict[str, dict[float, Estimate]] = {}
     by_kind: dict[str, dict[str, Estimate]] = {}
-    for name, own in _grouped(graded, _name).items():
-        ages = _grouped([r for r in own if r.cell.depth is not None], lambda record: record.cell.depth or 0.0)
-        by_age[name] = {age: _mean(here) for age, here in sorted(ages.items())}
-        kinds = _grouped(own, lambda record: record.question.labels["operation"])
-        by_kind[name] = {kind: _mean(here) for kind, here in sorted(kinds.items())}
+    for name, records_of_name in _grouped(graded, _name).items():
+        ages = _grouped(
+            [r for r in records_of_name if r.cell.depth is not None], lambda record: record.cell.depth or 0.0
+        )
+        by_age[name] = {age: _mean(of_age) for age, of_age in sorted(ages.items())}
+        kinds = _grouped(records_of_name, lambda record: record.question.labels["operation"])
+        by_kind[name] = {kind: _mean(of_kind) for kind, of_kind in sorted(kinds.items())}
     return CompactionResults(recalls, by_age, by_kind, failures)
 
 

@@ -65,11 +65,11 @@ def rewritable_counts(examiner: Examiner) -> list[TextCount]:
 
 
 def _count(examiner: Examiner, name: str, text: str) -> TextCount:
-    said = examiner.ask(text, max_tokens=FEW)
+    reply = examiner.ask(text, max_tokens=FEW)
     remote = remote_tokenizer(examiner)
     tokenized = None if remote is None else len(remote.encode(text))
     return TextCount(
-        name, examiner.expected_tokens(text), said.completion.prompt_tokens, examiner.count(text), tokenized
+        name, examiner.expected_tokens(text), reply.completion.prompt_tokens, examiner.count(text), tokenized
     )
 
 
@@ -181,13 +181,13 @@ def counted_answer(examiner: Examiner) -> CheckReply:
     return examiner.ask(LONG_ANSWERS["words"], max_tokens=COUNTED_ANSWER)
 
 
-def _completion_problem(said: CheckReply, examiner: Examiner) -> str:
+def _completion_problem(reply: CheckReply, examiner: Examiner) -> str:
     """What is wrong with the count of an answer; empty if nothing is."""
-    cached, prompt = said.completion.cached_tokens, said.completion.prompt_tokens
+    cached, prompt = reply.completion.cached_tokens, reply.completion.prompt_tokens
     if cached is not None and prompt is not None and cached > prompt:
         return f"{cached:,} tokens of a prompt of {prompt:,} are said to come from a cache"
-    counted, ours, seen = said.completion.completion_tokens, examiner.count(said.content), examiner.once(pattern)
-    if counted is None or said.thinks or seen.tokenizes_differently or seen.odd:
+    counted, ours, seen = reply.completion.completion_tokens, examiner.count(reply.content), examiner.once(pattern)
+    if counted is None or reply.thinks or seen.tokenizes_differently or seen.odd:
         return ""
     allowed = max(4, 0.3 * ours)
     hides_thinking = ours < counted <= COUNTED_ANSWER  # thinking that is not shown is counted too
@@ -222,11 +222,11 @@ CACHED_KL = 0.05
 def check_prefix_cache(examiner: Examiner) -> Ok | Finding | Skipped:
     """A text that was never sent, then the same text with another question."""
     server = examiner.need_server()
-    said = server.prefix_cache
+    cache = server.prefix_cache
     fix = f"{cache_advice(server.server.kind)}; or plan with --reading fresh"
-    if said.off:
+    if cache.off:
         return Finding("the server states that its prefix cache is off", fix)
-    enough = CACHE_TOKENS if said.min_tokens <= 1 else HOSTED_TOKENS
+    enough = CACHE_TOKENS if cache.min_tokens <= 1 else HOSTED_TOKENS
     length = min(enough, examiner.longest or enough, examiner.model.card.window or enough)
     pairs, shared = [], length - 4 * ALLOWANCE
     for _ in range(2):

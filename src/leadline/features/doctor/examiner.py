@@ -180,10 +180,10 @@ class Examiner:
         choice = exchange.page.get("choices", [{}])[0]
         message = choice.get("message")
         content = message.get("content") if isinstance(message, Mapping) else choice.get("text")
-        said = content if isinstance(content, str) else outcome.text
-        self.contents.append(said)
+        answer_text = content if isinstance(content, str) else outcome.text
+        self.contents.append(answer_text)
         identity = str(exchange.page.get("id") or "")
-        return CheckReply(outcome, said, exchange.seconds, identity, parse_logprobs(choice.get("logprobs")))
+        return CheckReply(outcome, answer_text, exchange.seconds, identity, parse_logprobs(choice.get("logprobs")))
 
     def _ask_in_process(self, text: str, prefix: str, max_tokens: int) -> CheckReply | Failure:
         cell = Cell("doctor", 1 << 40, None, zlib.crc32(f"{text}{prefix}".encode()))
@@ -219,8 +219,8 @@ class Examiner:
         fields: dict[str, Any] = {"logprobs": True, "top_logprobs": TOP}
         if server.frame.form == "completion":
             fields = {"logprobs": TOP}
-        said = self.try_to_ask("Name a colour.", max_tokens=2, **fields)
-        return fields if isinstance(said, CheckReply) and said.logprobs else None
+        reply = self.try_to_ask("Name a colour.", max_tokens=2, **fields)
+        return fields if isinstance(reply, CheckReply) and reply.logprobs else None
 
 
 def parse_logprobs(logprobs: Any) -> tuple[TokenChances, ...]:
@@ -254,17 +254,17 @@ def logprob_differences(first: CheckReply, second: CheckReply) -> list[float]:
     difference.
     """
     differences: list[float] = []
-    for mine, theirs in zip(first.logprobs, second.logprobs, strict=False):
-        ours, others = _chances(mine), _chances(theirs)
-        for token in ours.keys() | others.keys():
-            a, b = ours.get(token), others.get(token)
+    for token, other_token in zip(first.logprobs, second.logprobs, strict=False):
+        ours, others = _chances(token), _chances(other_token)
+        for text in ours.keys() | others.keys():
+            a, b = ours.get(text), others.get(text)
             if a is not None and b is not None:
                 apart = abs(a - b)
             else:
                 known, listed = (a, others) if a is not None else (b, ours)
                 apart = max(0.0, (known or 0.0) - min(listed.values()))
             differences.append(apart)
-        if mine.token != theirs.token:
+        if token.token != other_token.token:
             break
     return differences
 
@@ -283,8 +283,8 @@ def _chances(token: TokenChances) -> dict[str, float]:
 
 def flip_margin(first: CheckReply, second: CheckReply) -> float | None:
     """The difference in nats between the two tokens at which two answers part; None if unknown."""
-    for mine, theirs in zip(first.logprobs, second.logprobs, strict=False):
-        if mine.token != theirs.token:
-            other = mine.alternatives.get(theirs.token)
-            return None if other is None else abs(mine.logprob - other)
+    for token, other_token in zip(first.logprobs, second.logprobs, strict=False):
+        if token.token != other_token.token:
+            other = token.alternatives.get(other_token.token)
+            return None if other is None else abs(token.logprob - other)
     return None

@@ -69,13 +69,17 @@ def check_prefix(examiner: Examiner) -> Ok | Finding | Skipped:
     fix = "add prefill=no to the model's options: the prefix then ends the question"
     continued, missing, counted, shown = 0, 0, 0, ""
     for text, prefix, going_on in CONTINUED:
-        said = examiner.ask(text, prefix, max_tokens=8)
-        if said.thinks or (said.is_cut_off and not said.text) or (not examiner.cheap and examiner.once(thought).thinks):
+        reply = examiner.ask(text, prefix, max_tokens=8)
+        if (
+            reply.thinks
+            or (reply.is_cut_off and not reply.text)
+            or (not examiner.cheap and examiner.once(thought).thinks)
+        ):
             return Skipped("the model thinks before it answers: a prefix would skip the thinking; use prefill=no")
-        goes_on = said.text.lstrip(" ,\n").startswith(going_on)
+        goes_on = reply.text.lstrip(" ,\n").startswith(going_on)
         continued += goes_on
-        shown = shown if goes_on else f"{prefix!r} is followed by {said.text[:40]!r}"
-        receipt, without, added = said.completion.prompt_tokens, examiner.expected_tokens(text), examiner.count(prefix)
+        shown = shown if goes_on else f"{prefix!r} is followed by {reply.text[:40]!r}"
+        receipt, without, added = reply.completion.prompt_tokens, examiner.expected_tokens(text), examiner.count(prefix)
         if receipt is not None:
             missing += added > 3 and receipt <= without + added // 3
             counted += receipt == examiner.expected_tokens(text, prefix)
@@ -101,10 +105,10 @@ def check_early_stop(examiner: Examiner) -> Ok | Finding | Skipped:
     fix = "remove default stop strings and limits from the server or gateway; answers would be cut and graded as wrong"
     answers = examiner.once(long_answers)
     lines = answers["lines"]
-    single = all("\n" not in said.content.strip() for said in answers.values())
+    single = all("\n" not in reply.content.strip() for reply in answers.values())
     if single and not lines.is_cut_off and not lines.thinks and examiner.count(lines.content) <= FIRST_LINE:
         return Finding(f"no answer has a second line; asked for lines it ends after {lines.content[-30:]!r}", fix)
-    ended = [examiner.count(said.content) for said in answers.values() if said.completion.finish != "length"]
+    ended = [examiner.count(reply.content) for reply in answers.values() if reply.completion.finish != "length"]
     if len(ended) == len(answers) and max(ended) - min(ended) <= 1 and max(ended) < LONG_OUTPUT - 2:
         return Finding(f"{len(ended)} answers to different requests all end after {max(ended)} tokens, with "
                        f"finish_reason {lines.completion.finish!r}", fix)  # fmt: skip
@@ -120,12 +124,12 @@ def _stop_string(examiner: Examiner) -> str | None:
     ends = []
     for candidates in (STOP_CANDIDATES, (*STOP_CANDIDATES[5:], *STOP_CANDIDATES[:5])):
         line = copy_line(candidates)
-        said = examiner.ask(COPY.format(line=line), max_tokens=LONG_OUTPUT)
-        copied = said.content.strip().strip("`\"'").rstrip()
+        reply = examiner.ask(COPY.format(line=line), max_tokens=LONG_OUTPUT)
+        copied = reply.content.strip().strip("`\"'").rstrip()
         rest = line[len(copied) :].lstrip()
         if not copied or not line.startswith(copied):
             return None
-        if said.is_cut_off or not rest:
+        if reply.is_cut_off or not rest:
             return ""
         ends.append(next((mark for mark in candidates if rest.startswith(mark)), ""))
     return ends[0] if ends[0] == ends[1] else ""
@@ -137,13 +141,13 @@ def check_max_tokens(examiner: Examiner) -> Ok | Finding | Skipped:
     answers = [*examiner.once(long_answers).values()]
     if server.server.kind in IGNORE_END:
         answers.append(examiner.ask(LONG_ANSWERS["words"], max_tokens=LONG_OUTPUT, ignore_eos=True))
-    for said in answers:
-        counted = said.completion.completion_tokens
-        ours = examiner.count(said.content) + examiner.count(said.completion.thinking)
+    for reply in answers:
+        counted = reply.completion.completion_tokens
+        ours = examiner.count(reply.content) + examiner.count(reply.completion.thinking)
         had = ours if counted is None or counted > LONG_OUTPUT else max(counted, ours)
-        if said.is_cut_off and had < LONG_OUTPUT - 4 and ours < 0.9 * LONG_OUTPUT:
+        if reply.is_cut_off and had < LONG_OUTPUT - 4 and ours < 0.9 * LONG_OUTPUT:
             return Finding(f"of {LONG_OUTPUT} tokens asked for, an answer has {had} and finish_reason 'length'", fix)
-    if any(said.is_cut_off for said in answers):
+    if any(reply.is_cut_off for reply in answers):
         return Ok(f"answers have all {LONG_OUTPUT} tokens that were allowed")
     return Skipped(f"no answer was long enough to reach {LONG_OUTPUT} tokens")
 
@@ -178,9 +182,9 @@ def short_answer(examiner: Examiner) -> CheckReply:
 
 def check_thinking_budget(examiner: Examiner) -> Ok | Finding | Skipped:
     server = examiner.need_server()
-    said = examiner.once(short_answer)
-    completion = said.completion
-    if said.text.strip() or not said.is_cut_off:
+    reply = examiner.once(short_answer)
+    completion = reply.completion
+    if reply.text.strip() or not reply.is_cut_off:
         among = f", {examiner.count(completion.thinking)} of thinking among them" if completion.thinking else ""
         return Ok(f"a short answer fits into {server.max_tokens or ALLOWANCE} tokens{among}")
     spent = completion.completion_tokens or examiner.count(completion.thinking)
@@ -204,12 +208,12 @@ def sampled(examiner: Examiner) -> list[CheckReply]:
     replies = []
     for number in range(SAMPLES):
         fields: dict[str, Any] = {"temperature": 1.0, "seed": number + 1}
-        said = examiner.try_to_ask(INVENT, max_tokens=SAMPLED, **fields)
-        if isinstance(said, Failure) and said.status in (400, 422):
-            said = examiner.try_to_ask(INVENT, max_tokens=SAMPLED, temperature=1.0)
-        if isinstance(said, Failure):
-            raise CannotCheck(f"the server does not sample at temperature 1: {said.message}")
-        replies.append(said)
+        reply = examiner.try_to_ask(INVENT, max_tokens=SAMPLED, **fields)
+        if isinstance(reply, Failure) and reply.status in (400, 422):
+            reply = examiner.try_to_ask(INVENT, max_tokens=SAMPLED, temperature=1.0)
+        if isinstance(reply, Failure):
+            raise CannotCheck(f"the server does not sample at temperature 1: {reply.message}")
+        replies.append(reply)
     return replies
 
 
@@ -241,27 +245,27 @@ def repetition(examiner: Examiner) -> Repetition:
         first = ask()
         again = [ask() for _ in range(REPEATS)] if examiner.server is not None else [ask()]
         together = examiner.at_once([ask] * AT_ONCE) if examiner.server is not None else []
-        for said in (*again, *together):
+        for reply in (*again, *together):
             repeats += 1
-            apart = logprob_differences(first, said)
+            apart = logprob_differences(first, reply)
             largest = max(largest or 0.0, *apart) if apart else largest
             unstable = unstable or is_unstable(apart)
-            odd += _is_sampled(said)
-            if said.whole != first.whole:
+            odd += _is_sampled(reply)
+            if reply.whole != first.whole:
                 flips += 1
-                margin = flip_margin(first, said)
+                margin = flip_margin(first, reply)
                 if margin is None or margin > 2 * TINY_DIFFERENCE:  # both tokens may have moved
                     clear += 1
-                    shown = shown or f"{first.whole[:50]!r} and {said.whole[:50]!r}"
+                    shown = shown or f"{first.whole[:50]!r} and {reply.whole[:50]!r}"
     rate = wilson(flips, repeats)
     examiner.numbers |= {"repeats": repeats, "flips": flips, "flip_rate": flips / repeats}
     examiner.numbers |= {"flip_rate_low": rate.low, "flip_rate_high": rate.high}
     return Repetition(repeats, flips, clear, odd, largest, unstable, shown)
 
 
-def _is_sampled(said: CheckReply) -> bool:
+def _is_sampled(reply: CheckReply) -> bool:
     """Whether some token was clearly less likely than another."""
-    return any(max(t.alternatives.values(), default=t.logprob) - t.logprob > TINY_DIFFERENCE for t in said.logprobs)
+    return any(max(t.alternatives.values(), default=t.logprob) - t.logprob > TINY_DIFFERENCE for t in reply.logprobs)
 
 
 def _samples_always(repeated: Repetition) -> bool:
@@ -282,12 +286,12 @@ def check_temperature(examiner: Examiner) -> Ok | Finding | Skipped:
             f"at temperature 0 {repeated.flips} of {repeated.repeats} repeated answers differ: {repeated.shown}", fix
         )
     first = examiner.once(sampled)
-    texts = {said.whole for said in first}
+    texts = {reply.whole for reply in first}
     if len(texts) > 1:
         return Ok(f"temperature 1 gives {len(texts)} answers in {SAMPLES}, temperature 0 the most likely one")
-    room = THINKING if examiner.once(thought).thinks or not any(said.text for said in first) else 2 * SAMPLED
+    room = THINKING if examiner.once(thought).thinks or not any(reply.text for reply in first) else 2 * SAMPLED
     more = [examiner.try_to_ask(INVENT, max_tokens=room, temperature=1.5, seed=9 + n) for n in range(SAMPLES)]
-    texts = {said.whole for said in more if isinstance(said, CheckReply)}
+    texts = {reply.whole for reply in more if isinstance(reply, CheckReply)}
     if len(texts) == 1:
         return Finding(f"at temperature 1 and 1.5, {2 * SAMPLES} requests with different seeds get one answer", fix)
     return Ok(f"temperature 1.5 gives {len(texts)} answers in {SAMPLES}")

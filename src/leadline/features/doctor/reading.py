@@ -47,8 +47,8 @@ def ask_location(
     return examiner.try_to_ask(planted.text(location, value), planted.prefix(location), max_tokens=ALLOWANCE, **fields)
 
 
-def is_found(said: CheckReply | Failure, value: str) -> bool:
-    return isinstance(said, CheckReply) and value in said.text
+def is_found(reply: CheckReply | Failure, value: str) -> bool:
+    return isinstance(reply, CheckReply) and value in reply.text
 
 
 # --- the experiments
@@ -112,10 +112,10 @@ def _refusal(examiner: Examiner, length: int) -> Failure | None:
         planted = plant(examiner, length)
     except LengthError as error:
         return Failure("context_length", error.what)
-    said = ask_location(examiner, planted, LOCATIONS[0])
-    if isinstance(said, Failure):
-        return said
-    examiner.once(answered_documents)[length] = (planted, said)
+    reply = ask_location(examiner, planted, LOCATIONS[0])
+    if isinstance(reply, Failure):
+        return reply
+    examiner.once(answered_documents)[length] = (planted, reply)
     return None
 
 

@@ -166,16 +166,16 @@ def check_rewriting(examiner: Examiner) -> Ok | Finding | Skipped:
 def _masked(examiner: Examiner) -> str:
     """Whether private data comes back masked."""
     for fact, question, wanted in PRIVATE:
-        said = examiner.ask(f"{fact}\n\n{question} Write it exactly as it stands in the text.", max_tokens=48)
-        mask = MASKS.search(said.content)
-        if mask and wanted not in said.content:
+        reply = examiner.ask(f"{fact}\n\n{question} Write it exactly as it stands in the text.", max_tokens=48)
+        mask = MASKS.search(reply.content)
+        if mask and wanted not in reply.content:
             return f"{fact.rpartition(' is ')[2]!r} comes back as {mask[0]!r}"
     return ""
 
 
 def _footer(examiner: Examiner) -> str:
     """The same words at the end of answers to different requests that ended by themselves."""
-    ended = [said.content for said in examiner.once(short_answers) if said.completion.finish == "stop"]
+    ended = [reply.content for reply in examiner.once(short_answers) if reply.completion.finish == "stop"]
     if len(ended) < 3:
         return ""
     common = commonprefix([text[::-1] for text in ended])[::-1].strip()  # noqa: RUF071 (texts, not paths)
@@ -195,7 +195,7 @@ def _stale(examiner: Examiner) -> str:
     first, second = ask_location(examiner, planted, location), ask_location(examiner, planted, location, new)
     if is_found(first, value) and is_found(second, value) and isinstance(second, CheckReply) and new not in second.text:
         return f"with {new} in place of {value} in the text the answer is still {value}"
-    ids = [said.id for said in examiner.once(short_answers)]
+    ids = [reply.id for reply in examiner.once(short_answers)]
     if isinstance(first, CheckReply) and first.id:
         again = ask_location(examiner, planted, location)
         if isinstance(again, CheckReply) and again.id == first.id and first.id not in ids:

@@ -174,7 +174,7 @@ def _leaked(examiner: Examiner) -> str:
     template's."""
     if examiner.cheap:
         return ""
-    first, second = (said.text.split() for said in examiner.once(leaks))
+    first, second = (reply.text.split() for reply in examiner.once(leaks))
     frame = examiner.need_server().frame
     known = f"{frame.before} {' '.join(LEAKS)}"
     best: list[str] = []

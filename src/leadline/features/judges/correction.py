@@ -110,7 +110,9 @@ def corrected_mean(
     if bool(free[drawn].all()) and int(data.strata.max()) == 0:
         # A weak judge adds more variance than it removes, and labels that are all the same cannot show its errors: its
         # mean is then not used.
-        known = mean_interval(data.labels[drawn].tolist(), [c for c, mine in zip(clusters, drawn, strict=True) if mine])
+        known = mean_interval(
+            data.labels[drawn].tolist(), [c for c, is_drawn in zip(clusters, drawn, strict=True) if is_drawn]
+        )
         same = float(np.ptp(data.labels[drawn])) == 0
         if same or known.interval.half_width < (min(mean + half, 1.0) - max(mean - half, 0.0)) / 2:
             interval = Interval(known.interval.low, known.interval.high, CONFIDENCE, "labels alone")
@@ -282,7 +284,7 @@ def rater_quality(
         if len(both) < len(rated):
             known_labels = [None if truth[i] is None else float(truth[i] or 0) for i in rated]
             corrected = corrected_mean(values, groups, known_labels)
-    mean_of_both = math.fsum(float(mine or 0) for mine, _ in both) / len(both) if numbers and both else None
+    mean_of_both = math.fsum(float(rating or 0) for rating, _ in both) / len(both) if numbers and both else None
     bias = None if mean_of_both is None or known_mean is None else mean_of_both - known_mean
     measured = agreement(both, clusters=[clusters[i] for i in paired], resamples=resamples)
     return RaterQuality(measured, naive, known_mean, bias, corrected)

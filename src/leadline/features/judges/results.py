@@ -358,7 +358,9 @@ def _agreement_by(
 ) -> dict[Any, Agreement]:
     values = sorted({coordinate(s) for s in samples if coordinate(s) is not None})
     rows = {at: [i for i, s in enumerate(samples) if coordinate(s) == at] for at in values}
-    return {at: _agreement([samples[i] for i in mine], [ratings[i] for i in mine]) for at, mine in rows.items()}
+    return {
+        at: _agreement([samples[i] for i in indices], [ratings[i] for i in indices]) for at, indices in rows.items()
+    }
 
 
 def _disagreements(

@@ -160,8 +160,8 @@ def _format_estimate(estimate: Estimate) -> str:
 
 def _side_by_side(axes: Sequence[Sequence[NeedsAxis]], names: Sequence[str]) -> TextTable:
     rows = []
-    for name, mine in zip(names, axes, strict=True):
-        by_axis = {axis.name: axis.concordance for axis in mine}
+    for name, own_axes in zip(names, axes, strict=True):
+        by_axis = {axis.name: axis.concordance for axis in own_axes}
         rows.append((sanitise(name, 60), *(_format_concordance(by_axis[a]) if a in by_axis else "" for a in AXES)))
     return TextTable("", ("run", *AXES.values()), rows)
 

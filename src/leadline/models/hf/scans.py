@@ -270,14 +270,14 @@ class Replacement:
 @contextmanager
 def replaced(replacements: Sequence[Replacement]) -> Iterator[None]:
     """Layers that run meanwhile call our functions."""
-    own = [getattr(each.file, each.name) for each in replacements]
+    own = [getattr(replacement.file, replacement.name) for replacement in replacements]
     try:
-        for each in replacements:
-            setattr(each.file, each.name, each.function)
+        for replacement in replacements:
+            setattr(replacement.file, replacement.name, replacement.function)
         yield
     finally:
-        for each, function in zip(replacements, own, strict=True):
-            setattr(each.file, each.name, function)
+        for replacement, function in zip(replacements, own, strict=True):
+            setattr(replacement.file, replacement.name, function)
 
 
 def find_scans(model: Any, *, installed: bool = False) -> list[Replacement]:

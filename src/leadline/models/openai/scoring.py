@@ -111,7 +111,7 @@ class _ByToken:
         scores_at: dict[tuple[int, int], Scores] = {}
         positions = [(number, position) for number, text in enumerate(texts) for position in _scored(text)]
         first = [(number, text.start) for number, text in enumerate(texts)]
-        for wave in (first, [each for each in positions if each not in first]):
+        for wave in (first, [position for position in positions if position not in first]):
             calls = [partial(self.ask, texts[n].ids[:position], int(texts[n].ids[position])) for n, position in wave]
             scores = _all_of(call_at_once(calls, self.at_once))
             if isinstance(scores, Failure):

@@ -80,7 +80,7 @@ class QuestionSizes:
     def _expected(self, text: str) -> int:
         """From the characters and tokens of known texts, on a line where they differ enough."""
         known = list(self.known.items())[-REMEMBERED:]
-        characters = np.array([len(other) for other, _ in known], float)
+        characters = np.array([len(text) for text, _ in known], float)
         tokens = np.array([size for _, size in known], float)
         variance = float(np.var(characters)) if len(known) >= ENOUGH else 0.0
         slope = float(np.cov(characters, tokens, bias=True)[0, 1]) / variance if variance else FIRST_SLOPE
@@ -128,9 +128,9 @@ def different_parts(texts: Sequence[str]) -> list[str]:
     """The texts without the words that all begin and end with."""
     words = [re.findall(r"\s*\S+|\s+", text) for text in texts]
     least = min(map(len, words))
-    first = next((i for i in range(least) if len({each[i] for each in words}) > 1), least)
-    last = next((i for i in range(least - first) if len({each[-1 - i] for each in words}) > 1), least - first)
-    return ["".join(each[first : len(each) - last]) for each in words]
+    first = next((i for i in range(least) if len({word[i] for word in words}) > 1), least)
+    last = next((i for i in range(least - first) if len({word[-1 - i] for word in words}) > 1), least - first)
+    return ["".join(word[first : len(word) - last]) for word in words]
 
 
 def _copies(weighted: Sequence[tuple[str, int]]) -> str:
