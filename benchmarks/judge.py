@@ -44,7 +44,7 @@ def once(run: Path) -> Cost:
     with FakeServerProcess(Faults(delay_seconds=0.02), answers="verdicts") as server:
         judge = f"openai:judge?base_url={server.base_url}&tokenizer=bytes"
         workers = str(PROMPTS.workers)
-        cost = measured([str(PROGRAM), "judge", str(run), "--with", judge, "--workers", workers, "--floor", "0"])
+        cost = measured([str(PROGRAM), "judge", str(run), "--with", judge, "--workers", workers, "--min-accuracy", "0"])
     found = sum(1 for line in (run / "verdicts.jsonl").read_bytes().splitlines() if b'"canary"' not in line)
     assert found == VERDICTS, found
     return cost

@@ -44,7 +44,7 @@ def main() -> None:
             assert found is not None
             held += found.interval.holds(truth)
             halves.append(found.interval.half_width)
-            ratios.append(found.worth**0.5 * found.interval.half_width)
+            ratios.append(found.label_multiplier**0.5 * found.interval.half_width)
         rows.append(
             {
                 "judge": judge,

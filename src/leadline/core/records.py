@@ -1,7 +1,7 @@
 """The record of a question and its answer on disk.
 
     Score     what a scorer makes of a completion
-    Needs the part of the document that answers the question
+    Needs     the part of the document that answers the question
     Receipt   whether the model read as many tokens as were sent
     Record    a question and its answer, with all that grading it again needs: one line of records.jsonl
 

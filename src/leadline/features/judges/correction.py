@@ -3,9 +3,9 @@
 A judge's mean has a bias that its own interval does not show: people's labels on some samples show it. Two estimates:
 
 corrected_mean   a control variate. The labels' mean plus the difference between the judge's mean over everything and
-its mean over the labelled samples (Angelopoulos et al. 2023, arXiv 2311.01453). Any scores. rogan_gladen     from the
-judge's sensitivity and specificity on the labelled samples (Rogan and Gladen 1978; Lee et al. 2025, arXiv 2511.21140).
-Verdicts and labels that are yes or no.
+                 its mean over the labelled samples (Angelopoulos et al. 2023, arXiv 2311.01453). Any scores.
+rogan_gladen     from the judge's sensitivity and specificity on the labelled samples (Rogan and Gladen 1978; Lee et al.
+                 2025, arXiv 2511.21140). Verdicts and labels that are yes or no.
 
 Variances of means over answers are cluster-robust: samples of one document count as one. Labels drawn by strata
 (verdict and length) are weighted by their strata.
