@@ -188,7 +188,7 @@ def test_time_left_is_right_whatever_an_answer_waits_for(fixed: float, each: flo
     lengths = [n for n in (32768, 16384, 8192, 4096, 1024) for _ in range(200)]
     eta, elapsed = Eta(), 0.0
     for length in lengths[:500]:
-        eta.add(length, fixed + each * length)
+        eta.add([length], [fixed + each * length])
         elapsed += (fixed + each * length) / 4
     truth = sum(fixed + each * n for n in lengths[500:]) / 4
     assert eta.seconds_left(500, sum(lengths[500:]), elapsed) == pytest.approx(truth, rel=0.01)

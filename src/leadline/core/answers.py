@@ -16,7 +16,7 @@ WINDOW_FULL = "model_context_window_exceeded"
 """`finish` of an answer that ended because prompt and answer filled the window."""
 
 
-class Completion(msgspec.Struct, frozen=True, tag="completion", tag_field="kind", omit_defaults=True):
+class Completion(msgspec.Struct, frozen=True, tag="completion", tag_field="kind", omit_defaults=True, gc=False):
     """An answer. `text` excludes thinking and the answer prefix."""
 
     text: str
@@ -41,7 +41,7 @@ class Completion(msgspec.Struct, frozen=True, tag="completion", tag_field="kind"
     """Nats between the first token of the answer and the second candidate, if that was requested."""
 
 
-class Measurement(msgspec.Struct, frozen=True, tag="measured", tag_field="kind", omit_defaults=True):
+class Measurement(msgspec.Struct, frozen=True, tag="measured", tag_field="kind", omit_defaults=True, gc=False):
     """Log-probability numbers in place of an answer, each under the name of its metric."""
 
     numbers: dict[str, float]
@@ -56,7 +56,7 @@ FailureKind = Literal[
 ]  # fmt: skip
 
 
-class Failure(msgspec.Struct, frozen=True, tag="failure", tag_field="kind", omit_defaults=True):
+class Failure(msgspec.Struct, frozen=True, tag="failure", tag_field="kind", omit_defaults=True, gc=False):
     """No answer, and why. Never scored. `transient` means that a retry may help."""
 
     why: FailureKind
@@ -69,7 +69,7 @@ class Failure(msgspec.Struct, frozen=True, tag="failure", tag_field="kind", omit
 Outcome = Completion | Measurement | Failure
 
 
-class Sent(msgspec.Struct, frozen=True, omit_defaults=True):
+class Sent(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What was sent, measured at the place of sending."""
 
     form: Literal["chat", "completion", "ids"]

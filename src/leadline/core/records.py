@@ -10,6 +10,10 @@ What was sent and what came back is in `leadline.core.answers`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from functools import reduce
+from itertools import islice
+from operator import add
 from typing import Literal
 
 import msgspec
@@ -18,7 +22,7 @@ from leadline.core.answers import Failure, Outcome, Sent
 from leadline.core.types import Cell, Question, Reading
 
 
-class Score(msgspec.Struct, frozen=True, omit_defaults=True):
+class Score(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """0..1, with the part of the answer it is based on; for a log-probability metric any number, mostly nats."""
 
     value: float
@@ -39,7 +43,7 @@ SLACK_SHARE = 0.02
 """Templates with another system text differ by a few dozen tokens, a truncated prompt by far more."""
 
 
-class Receipt(msgspec.Struct, frozen=True, omit_defaults=True):
+class Receipt(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Did the model see as many tokens as we sent? `theirs` is None when it does not say."""
 
     ours: int
@@ -67,7 +71,7 @@ class Receipt(msgspec.Struct, frozen=True, omit_defaults=True):
         return not self.estimated and self.read is not None and self.ours - self.read > slack
 
 
-class PlantedRecord(msgspec.Struct, frozen=True):
+class PlantedRecord(msgspec.Struct, frozen=True, gc=False):
     """Position of a needed fact in body tokens, with the depth asked for and the actual depth."""
 
     id: str
@@ -77,7 +81,7 @@ class PlantedRecord(msgspec.Struct, frozen=True):
     depth: float
 
 
-class Needs(msgspec.Struct, frozen=True):
+class Needs(msgspec.Struct, frozen=True, gc=False):
     """The pieces of the document that answer a question, and their distance."""
 
     pieces: int
@@ -91,7 +95,23 @@ UNIT = "unit"
 """The label with the unit of a log-probability metric. Only records of such metrics have it, failed ones too."""
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
+BATCH = 100
+"""Records that are handled together: fewer than would be kept by the next rounds of Python's garbage collector."""
+
+
+def batched(records: Iterable[Record]) -> Iterator[list[Record]]:
+    """The records in batches. What is done for each record of a large run costs least column by column."""
+    remaining = iter(records)
+    while batch := list(islice(remaining, BATCH)):
+        yield batch
+
+
+def added_up(start: float, amounts: Iterable[float]) -> float:
+    """The sum, added from left to right in every version of Python: the same for any division into batches."""
+    return reduce(add, amounts, start)
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One question and its answer: a line of records.jsonl. It can be graded again without its document."""
 
     version: int = 2

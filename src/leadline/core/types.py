@@ -132,7 +132,7 @@ Tool = Mapping[str, object]
 """A tool as OpenAI's API declares it: `{"type": "function", "function": {"name": ..., "parameters": ...}}`."""
 
 
-class Question(msgspec.Struct, frozen=True, omit_defaults=True):
+class Question(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What is asked, and everything that grading its answer needs, so that a record can be graded again by itself."""
 
     text: str

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from leadline.core.answers import Completion
-from leadline.core.records import FailureClass, Record
+from leadline.core.records import FailureClass, Needs, Record
 from leadline.results.table import Table
 from leadline.stats.effective import EffectiveLength
 from leadline.stats.intervals import Estimate, mean_interval
@@ -44,10 +44,11 @@ class StratumCounter:
     failures: Failures = "excluded"
     _found: dict[tuple[str, str, str], dict[int, tuple[list[float], list[str]]]] = field(default_factory=dict)
 
-    def add(self, record: Record) -> None:
-        labels = record.question.labels
-        if not labels:
-            return
+    def add(self, records: Iterable[Record]) -> None:
+        for record in records:
+            self._add(record, record.question.labels)
+
+    def _add(self, record: Record, labels: Mapping[str, str]) -> None:
         score = record.score
         if score is None and self.failures == "zero":
             score = 0.0
@@ -86,10 +87,12 @@ class NeedsCounter:
     tokens: list[int] = field(default_factory=list)
     pieces: list[int] = field(default_factory=list)
 
-    def add(self, record: Record) -> None:
-        needs = record.needs
-        if needs is None:
-            return
+    def add(self, records: Iterable[Record]) -> None:
+        for record in records:
+            if record.needs is not None:
+                self._add(record, record.needs)
+
+    def _add(self, record: Record, needs: Needs) -> None:
         score = record.score
         if score is None and self.failures == "zero":
             score = 0.0

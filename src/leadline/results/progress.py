@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from operator import mul
 from pathlib import Path
 from typing import Literal
 
 from leadline.core.format import format_count, format_duration
-from leadline.core.records import Record
+from leadline.core.records import Record, added_up
 from leadline.store.lock import is_held, machine_of
 from leadline.store.manifest import Manifest
 from leadline.store.runs import RECORDS
@@ -136,21 +138,25 @@ class SampleCounter:
 
     def add(self, record: Record, replaces: Record | None = None) -> None:
         """Counts a record. `replaces` is the earlier record of the same cell, if it was counted before."""
-        self._count(record, 1)
+        self.add_all((record,))
         if replaces is not None:
-            self._count(replaces, -1)
-        if record.started >= self._since:
-            self._eta.add(record.cell.length, record.seconds)
-            self._prompt_tokens += record.prompt_tokens
-            self._first = min(self._first, record.started)
+            self._count((replaces,), -1)
 
-    def _count(self, record: Record, sign: int) -> None:
-        failed = record.failed
+    def add_all(self, records: Sequence[Record]) -> None:
+        """Counts records of different cells."""
+        self._count(records, 1)
+        if present := [record for record in records if record.started >= self._since]:
+            self._eta.add([record.cell.length for record in present], [record.seconds for record in present])
+            self._prompt_tokens += sum([record.prompt_tokens for record in present])
+            self._first = min(self._first, min([record.started for record in present]))
+
+    def _count(self, records: Sequence[Record], sign: int) -> None:
+        failed = sum([record.failed for record in records])
         self.failed += sign * failed
-        self.done += sign * (not failed)
-        if not failed or record.started >= self._since:
-            self._settled += sign
-            self._settled_tokens += sign * record.cell.length
+        self.done += sign * (len(records) - failed)
+        settled = [record for record in records if not record.failed or record.started >= self._since]
+        self._settled += sign * len(settled)
+        self._settled_tokens += sign * sum([record.cell.length for record in settled])
 
     def progress(self, status: RunStatus = "running", now: float | None = None) -> RunProgress:
         elapsed = (time.time() if now is None else now) - self._first
@@ -178,12 +184,12 @@ class Eta:
         self._squares = 0.0
         self._products = 0.0
 
-    def add(self, tokens: int, seconds: float) -> None:
-        self._count += 1
-        self._tokens += tokens
-        self._seconds += seconds
-        self._squares += float(tokens) ** 2
-        self._products += tokens * seconds
+    def add(self, tokens: Sequence[int], seconds: Sequence[float]) -> None:
+        self._count += len(tokens)
+        self._tokens += sum(tokens)
+        self._seconds = added_up(self._seconds, seconds)
+        self._squares = added_up(self._squares, [float(count) ** 2 for count in tokens])
+        self._products = added_up(self._products, map(mul, tokens, seconds))
 
     def seconds_left(self, samples: int, tokens: int, elapsed: float) -> float | None:
         """For this many samples with this many tokens together; None before the first answer."""

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, Self
 from urllib.parse import parse_qsl, urlencode
 
 from leadline.core.money import format_money
-from leadline.core.records import UNIT, Record
+from leadline.core.records import UNIT, Record, batched
 from leadline.results.breakdowns import (
     AbsentRates,
     NeedsCounter,
@@ -122,25 +122,16 @@ class Run:
         kinds = {title: kind_of(task) for title, task in manifest.tasks.items()}
 
         def answers() -> Iterator[Record]:
-            for record in records:
-                self.totals.add(record)
-                counter.add(record)
-                cell = record.cell
-                kind = kinds.get(cell.task, "answer")
-                if not cell.length:
-                    self.alone.append(record)
-                elif kind == "answer":
-                    if cell.task not in self.metrics and record.scores:
-                        self.metrics[cell.task] = record.metric
-                    if "sample_id" in record.question.labels:
-                        self.data_set_records.append(record)
-                    if record.question.absent is not None:
-                        self._absent.append(record)
-                    self._strata.add(record)
-                    self.needs.add(record)
-                    yield record
-                else:
-                    aside[kind].append(record)
+            for batch in batched(records):
+                self.totals.add(batch)
+                counter.add_all(batch)
+                self.alone += [record for record in batch if not record.cell.length]
+                of_kind: dict[RecordKind, list[Record]] = {"answer": [], **aside}
+                for record in batch:
+                    if record.cell.length:
+                        of_kind[kinds.get(record.cell.task, "answer")].append(record)
+                self._add_answers(of_kind["answer"])
+                yield from of_kind["answer"]
 
         stopped = bool(self.rule)
         self.table: Table = tabulate(answers(), planned_grid(manifest, "answer"), failures, stopped=stopped)
@@ -153,6 +144,17 @@ class Run:
         """Status, counts, speed and time left."""
         self.unreadable = tuple(unreadable)
         """Lines that are not records."""
+
+    def _add_answers(self, records: Sequence[Record]) -> None:
+        """Keeps what the table has no place for."""
+        for record in records:
+            if record.cell.task not in self.metrics and record.scores:
+                self.metrics[record.cell.task] = record.metric
+        if labelled := [record for record in records if record.question.labels]:
+            self.data_set_records += [record for record in labelled if "sample_id" in record.question.labels]
+            self._strata.add(labelled)
+        self._absent += [record for record in records if record.question.absent is not None]
+        self.needs.add([record for record in records if record.needs is not None])
 
     @classmethod
     def open(

@@ -18,7 +18,7 @@ from typing import NamedTuple, get_args
 import numpy as np
 
 from leadline.core.format import NO_NUMBER, format_depth, format_length, format_percent, format_percent_range, sanitise
-from leadline.core.records import FailureClass, Record
+from leadline.core.records import FailureClass, Record, batched
 from leadline.core.types import Cell
 from leadline.stats.intervals import Estimate, Interval
 from leadline.stats.marginals import Marginal, marginals
@@ -260,29 +260,37 @@ def tabulate(
     wrong: dict[tuple[str, int], Counter[WrongAnswer]] = {}
     samples_at: dict[GridPoint, int] = dict(planned)
     rows: dict[str, list[float]] = {}
+    """By task, the depths of the grid in order."""
     regridded: dict[Cell, float] = {}
     beside: dict[str, dict[Cell, float]] = {scorer: {} for scorer in BESIDE_HEADLINE}
     for depth, task in sorted((point.depth, point.task) for point in planned if point.depth is not None):
         if depth not in rows.setdefault(task, []):
             rows[task].append(depth)
 
-    seen: dict[tuple[str, int, float | None, FailureClass, str, bool], int] = {}
+    seen: Counter[tuple[str, int, float | None, FailureClass, str, bool]] = Counter()
     """How many samples have this place, class and detail, and failed or not."""
 
     def counted() -> Iterator[Record]:
-        for record in records:
-            cell, failed = record.cell, record.failed
-            depth = _nearest_row(record, rows.get(cell.task, ()))
-            if depth != cell.depth and depth is not None and cell not in regridded:
-                regridded[cell] = depth
-                for at, change in ((cell.depth, -1), (depth, 1)):
-                    point = GridPoint(cell.task, cell.length, at)
-                    samples_at[point] = samples_at.get(point, 0) + change
-            kind = cell.task, cell.length, depth, record.failure_class, record.detail, failed
-            seen[kind] = seen.get(kind, 0) + 1
-            if beside and not failed:
-                _note_scores(beside, record)
-            yield record
+        for batch in batched(records):
+            depths = [_nearest_row(record, rows.get(record.cell.task, ())) for record in batch]
+            for record, depth in zip(batch, depths, strict=True):
+                cell = record.cell
+                if depth != cell.depth and depth is not None and cell not in regridded:
+                    regridded[cell] = depth
+                    for at, change in ((cell.depth, -1), (depth, 1)):
+                        point = GridPoint(cell.task, cell.length, at)
+                        samples_at[point] = samples_at.get(point, 0) + change
+            seen.update(
+                [
+                    (record.cell.task, record.cell.length, depth, record.failure_class, record.detail, record.failed)
+                    for record, depth in zip(batch, depths, strict=True)
+                ]
+            )
+            if beside:
+                for record in batch:
+                    if not record.failed:
+                        _note_scores(beside, record)
+            yield from batch
 
     samples = observations(counted())
     for (task, length, at, failure_class, detail, failed), count in seen.items():

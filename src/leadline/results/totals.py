@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ from leadline.core.answers import Completion
 from leadline.core.drafts import EXTRA_ALLOWANCE
 from leadline.core.errors import NotMeasured, TruncatedPrompts
 from leadline.core.format import format_count, format_duration
-from leadline.core.records import Receipt, Record
+from leadline.core.records import Receipt, Record, added_up, batched
 from leadline.results.server_advice import STATE_HITS, cache_advice
 
 FEW_HITS = 0.1
@@ -29,6 +30,8 @@ EMPTY_FIXES = {
     "max_tokens=4096 or api=chat in the model's name",
 }
 """Where answers are empty, what may help, by the form of the prompts."""
+
+Answered = tuple[Record, Completion]
 
 
 @dataclass(slots=True)
@@ -57,7 +60,13 @@ class Receipts:
         """Tokens that were read for each of those that we estimated; None without estimates."""
         return self.counted_tokens / self.estimated_tokens if self.estimated_tokens else None
 
-    def add(self, receipt: Receipt) -> None:
+    def add(self, receipts: Sequence[Receipt]) -> None:
+        others = [r for r in receipts if r.theirs != r.ours or r.cached or r.estimated]
+        self.equal += len(receipts) - len(others)
+        for receipt in others:
+            self._add_other(receipt)
+
+    def _add_other(self, receipt: Receipt) -> None:
         if receipt.read is None:
             self.not_given += 1
             return
@@ -103,23 +112,28 @@ class CacheUse:
     first_seconds: float = 0.0
     following_seconds: float = 0.0
 
-    def add(self, record: Record, outcome: Completion) -> None:
-        self.answers += 1
-        self.prompt_tokens += record.prompt_tokens
-        if outcome.cached_tokens is not None:
-            self.cached_tokens += outcome.cached_tokens
-            self.stated += 1
-        self.written_tokens += (outcome.cache_write_tokens or 0) + (outcome.primed_tokens or 0)
-        cacheable = record.receipt.cacheable
-        self.cacheable_tokens += cacheable
-        if cacheable:
-            self.following += 1
-            self.following_seconds += record.seconds
+    def add(self, answers: Sequence[Answered]) -> None:
+        stated = [tokens for _, outcome in answers if (tokens := outcome.cached_tokens) is not None]
+        self.answers += len(answers)
+        self.prompt_tokens += sum([record.prompt_tokens for record, _ in answers])
+        self.cached_tokens += sum(stated)
+        self.stated += len(stated)
+        self.written_tokens += sum([o.cache_write_tokens or 0 for _, o in answers])
+        self.written_tokens += sum([o.primed_tokens or 0 for _, o in answers])
+        first = [record.seconds for record, _ in answers if not record.receipt.cacheable]
+        self.first_seconds = added_up(self.first_seconds, first)
+        if len(first) < len(answers):
+            self._add_following([answer for answer in answers if answer[0].receipt.cacheable])
+
+    def _add_following(self, answers: Sequence[Answered]) -> None:
+        self.following += len(answers)
+        self.following_seconds = added_up(self.following_seconds, [record.seconds for record, _ in answers])
+        for record, outcome in answers:
+            cacheable = record.receipt.cacheable
+            self.cacheable_tokens += cacheable
             if outcome.cached_tokens is not None:
                 self.cacheable_stated += cacheable
                 self.cacheable_cached += min(outcome.cached_tokens, cacheable)
-        else:
-            self.first_seconds += record.seconds
 
     @property
     def hit_share(self) -> float | None:
@@ -200,20 +214,21 @@ class ThinkingUse:
     allowed: int = 0
     """The largest allowance beyond that of the answer."""
 
-    def add(self, record: Record, outcome: Completion) -> None:
-        score = record.score
-        if score is None:
-            return
-        self.answers += 1
-        self.score += score
-        self.cut_off += outcome.finish == "length"
-        if outcome.thinking_tokens or outcome.thinking:
-            tokens = outcome.thinking_tokens or 0
-            self.thought += 1
-            self.tokens += tokens
-            self.most = max(self.most, tokens)
-        if (allowed := record.question.labels.get(EXTRA_ALLOWANCE, "")) and allowed.isdecimal():
-            self.allowed = max(self.allowed, int(allowed))
+    def add(self, answers: Sequence[Answered]) -> None:
+        """Adds those that have a score."""
+        scores = [record.score for record, _ in answers]
+        if None in scores:
+            answers = [answer for answer, score in zip(answers, scores, strict=True) if score is not None]
+        self.answers += len(answers)
+        self.score = added_up(self.score, [score for score in scores if score is not None])
+        self.cut_off += sum([outcome.finish == "length" for _, outcome in answers])
+        thought = [outcome.thinking_tokens or 0 for _, outcome in answers if outcome.thinking_tokens or outcome.thinking]
+        self.thought += len(thought)
+        self.tokens += sum(thought)
+        self.most = max([self.most, *thought])
+        for labels in [record.question.labels for record, _ in answers if record.question.labels]:
+            if (allowed := labels.get(EXTRA_ALLOWANCE, "")) and allowed.isdecimal():
+                self.allowed = max(self.allowed, int(allowed))
 
     @property
     def mean_tokens(self) -> float:
@@ -304,48 +319,59 @@ class Totals:
     started: float = 0.0
     ended: float = 0.0
 
-    def add(self, record: Record) -> None:
-        self.classes[record.failure_class] += 1
-        self.prompt_tokens += record.prompt_tokens
-        self.attempts += record.attempts
-        self.retried += record.attempts > 1
-        started = record.started
-        if started < self.started or not self.started:
-            self.started = started
-        if (ended := started + record.seconds) > self.ended:
-            self.ended = ended
-        if record.sent.notes:
-            self.notes.update(record.sent.notes)
-        if record.sent.form == "ids":
-            self._add_reading(record)
-        outcome, failed = record.outcome, record.failed
-        self.failed += failed
-        self.done += not failed
-        if failed:
+    def add(self, records: Sequence[Record]) -> None:
+        self.classes.update([record.failure_class for record in records])
+        self.prompt_tokens += sum([record.prompt_tokens for record in records])
+        attempts = [record.attempts for record in records]
+        self.attempts += sum(attempts)
+        self.retried += sum([count > 1 for count in attempts])
+        self._add_times(records)
+        self.notes.update(chain.from_iterable([record.sent.notes for record in records if record.sent.notes]))
+        if in_process := [record for record in records if record.sent.form == "ids"]:
+            self._add_readings(in_process)
+        failed = [record for record in records if record.failed]
+        self.failed += len(failed)
+        self.done += len(records) - len(failed)
+        for record in failed:
             why, message = record.why_failed
             self.failures[why] += 1
             self.messages[why] = message
-        if isinstance(outcome, Completion):
-            self.receipts.add(record.receipt)
-            self.completion_tokens += outcome.completion_tokens or 0
-            self.cache.add(record, outcome)
-            self.thinking_tokens += outcome.thinking_tokens or 0
-            length = record.cell.length
-            if length not in self.thinking:
-                self.thinking[length] = ThinkingUse()
-            self.thinking[length].add(record, outcome)
-            self.forms[record.sent.form] += 1
-            if not failed and not outcome.text.strip():
+        if answers := [(record, outcome) for record in records if isinstance(outcome := record.outcome, Completion)]:
+            self._add_answers(answers)
+
+    def _add_times(self, records: Sequence[Record]) -> None:
+        started = [record.started for record in records]
+        if known := [moment for moment in (self.started, *started) if moment]:
+            self.started = min(known)
+        self.ended = max([self.ended, *[record.started + record.seconds for record in records]])
+
+    def _add_readings(self, records: Sequence[Record]) -> None:
+        readings = self.readings
+        for record in records:
+            document, own, notes = record.document, record.prompt_tokens, record.sent.notes
+            if notes and any(note.startswith("plain path") for note in notes):
+                readings[document] += own
+            elif own >= readings.get(document, 0):
+                readings[document] = own
+        self.model_seconds = added_up(self.model_seconds, [record.seconds for record in records])
+
+    def _add_answers(self, answers: Sequence[Answered]) -> None:
+        self.receipts.add([record.receipt for record, _ in answers])
+        self.cache.add(answers)
+        self.completion_tokens += sum([outcome.completion_tokens or 0 for _, outcome in answers])
+        self.thinking_tokens += sum([outcome.thinking_tokens or 0 for _, outcome in answers])
+        by_length: dict[int, list[Answered]] = {}
+        for answer in answers:
+            by_length.setdefault(answer[0].cell.length, []).append(answer)
+        for length, of_length in by_length.items():
+            self.thinking.setdefault(length, ThinkingUse()).add(of_length)
+        self.forms.update([record.sent.form for record, _ in answers])
+        for record, outcome in answers:
+            if not outcome.text.strip() and not record.failed:
                 self.only_thinking += bool(outcome.thinking)
                 self.empty += not outcome.thinking
             if outcome.model or outcome.system_fingerprint:
                 self.served_by[" ".join(filter(None, (outcome.model, outcome.system_fingerprint)))] += 1
-
-    def _add_reading(self, record: Record) -> None:
-        before, own, notes = self.readings.get(record.document, 0), record.prompt_tokens, record.sent.notes
-        plain = bool(notes) and any(note.startswith("plain path") for note in notes)
-        self.readings[record.document] = before + own if plain else max(before, own)
-        self.model_seconds += record.seconds
 
     @property
     def model_change(self) -> str:
@@ -391,8 +417,8 @@ class Totals:
 def totals_of(records: Iterable[Record]) -> Totals:
     """Of records without their run."""
     totals = Totals()
-    for record in records:
-        totals.add(record)
+    for batch in batched(records):
+        totals.add(batch)
     return totals
 
 

@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from leadline.core.records import Record
+from leadline.core.records import Record, batched
 from leadline.core.types import Cell
 
 FloatArray = npt.NDArray[np.float64]
@@ -149,12 +149,12 @@ def observations(records: Iterable[Record]) -> Observations:
     values: list[float | None] = []
     clusters: list[str] = []
     prompts: list[int] = []
-    for record in records:  # whole records of a large run would fill the memory
-        if not record.wants_logprobs:
-            cells.append(record.cell)
-            values.append(record.score)
-            clusters.append(sys.intern(record.cluster))
-            prompts.append(_number(record.prompt_digest))
+    for batch in batched(records):  # whole records of a large run would fill the memory
+        answers = [record for record in batch if not record.wants_logprobs]
+        cells += [record.cell for record in answers]
+        values += [record.score for record in answers]
+        clusters += [sys.intern(record.cluster) for record in answers]
+        prompts += [_number(record.prompt_digest) for record in answers]
     every = Observations(
         task=np.array([c.task for c in cells], dtype=np.str_),
         length=np.array([c.length for c in cells], dtype=np.int64),

@@ -49,6 +49,8 @@ class _OnlyCell(msgspec.Struct, gc=False):
 
 
 _cell_decoder = msgspec.json.Decoder(_OnlyCell)
+_AFTER_CELL = b'},"reading":'
+"""What follows the cell on a line that `encode` wrote. Quotes in texts are escaped, so none of them holds this."""
 
 DecodeError = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What `decode` raises for a line that is not a record."""
@@ -138,7 +140,7 @@ def _newest(file: IO[bytes]) -> set[int]:
     start = 0
     for line in _split(file):
         try:
-            key = _cell_decoder.decode(line).cell.key
+            key = _cell_of(line).key
             if key in newest:
                 decode(line)
             newest[key] = start
@@ -146,6 +148,17 @@ def _newest(file: IO[bytes]) -> set[int]:
             pass
         start += len(line)
     return set(newest.values())
+
+
+def _cell_of(line: bytes) -> Cell:
+    """The cell of a line, the rest of which may be damaged. Most lines are read no further than it."""
+    end = line.find(_AFTER_CELL)
+    if end >= 0:
+        try:
+            return _cell_decoder.decode(line[: end + 1] + b"}").cell
+        except DecodeError:
+            pass
+    return _cell_decoder.decode(line).cell
 
 
 def every_record(folder: Path | str) -> Iterator[Record]:
