@@ -32,7 +32,7 @@ from leadline.stats.observations import (
     GroupKey,
     IntArray,
     Observations,
-    compact,
+    distinct_codes,
 )
 from leadline.stats.sequential import asymptotic_half_width
 
@@ -116,7 +116,7 @@ class Pairs:
 
     @property
     def difference(self) -> Observations:
-        return replace(self.base, value=self.candidate.value - self.base.value)
+        return self.base.with_values(self.candidate.value - self.base.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +293,7 @@ def group_pairs(pairs: Pairs, scope: Scope) -> Grouped:
         difference=data,
         weight=weight,
         means=group_means(data, code, len(keys)),
-        cells=np.bincount(compact(code * size + cell)[0] // size, minlength=len(keys)),
+        cells=np.bincount(distinct_codes(code * size + cell) // size, minlength=len(keys)),
         unit=all(bool(np.all((side >= 0) & (side <= 1))) for side in (base, candidate)),
         prompts=1 / np.bincount(code, weights=weight**2, minlength=len(keys)),
         documents=1 / np.maximum(np.sum(by_document.reshape(len(keys), clusters) ** 2, axis=1), 1e-300),

@@ -26,7 +26,7 @@ from statistics import NormalDist
 import numpy as np
 import scipy  # loads its parts when they are first used
 
-from leadline.stats.observations import FloatArray
+from leadline.stats.observations import FloatArray, IntArray
 
 VERSION = 2
 """Of the intervals. 2: partial scores and shared documents; see the module's text."""
@@ -247,24 +247,23 @@ def mean_interval(values: Sequence[float], clusters: Sequence[str]) -> Estimate:
 
     `clusters` names the document (haystack) behind each value; equal names mean correlated values.
     """
-    return cell_evidence(values, clusters).estimate()
-
-
-def cell_evidence(values: Sequence[float], clusters: Sequence[str]) -> Evidence:
-    """The evidence of the scores of one cell."""
     if len(values) != len(clusters):
         raise ValueError(f"{len(values)} values but {len(clusters)} clusters")
-    n = len(values)
+    numbers: dict[str, int] = {}
+    document = np.array([numbers.setdefault(cluster, len(numbers)) for cluster in clusters], dtype=np.int64)
+    return cell_evidence(np.array(values, dtype=np.float64), document).estimate()
+
+
+def cell_evidence(scores: FloatArray, document: IntArray) -> Evidence:
+    """The evidence of the scores of one cell. Documents are numbered in the order in which they come."""
+    n = len(scores)
     if n == 0:
         nothing = Documents(np.zeros(0), np.zeros(0), np.zeros(0))
         return Evidence(math.nan, math.nan, 0.0, 0, 0, nothing, unit=True, binary=True, one_cell=True)
-    mean = math.fsum(values) / n
-    numbers: dict[str, int] = {}
-    document = np.array([numbers.setdefault(cluster, len(numbers)) for cluster in clusters])
-    scores = np.array(values, dtype=np.float64)
+    mean = math.fsum(scores.tolist()) / n
     answers = np.bincount(document).astype(np.float64)
     residuals = np.bincount(document, weights=scores - mean)
-    groups = len(numbers)
+    groups = len(answers)
     # The cluster-robust variance of a mean: squared sums of residuals by document.
     variance = groups / max(groups - 1, 1) * float(residuals @ residuals) / n**2
     unit = bool(np.all((scores >= 0) & (scores <= 1)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
@@ -24,6 +25,8 @@ from leadline.stats.observations import (
     IntArray,
     Observations,
     compact,
+    distinct,
+    distinct_codes,
 )
 
 
@@ -133,17 +136,26 @@ def evidence_by(data: Observations, by: Sequence[Column]) -> list[tuple[GroupKey
 
 
 def _evidence_of_groups(data: Observations, code: IntArray, groups: GroupMeans) -> Iterator[Evidence]:
-    cells = _distinct(code, data.code(CELL), len(groups.means))
+    cells, cluster = _distinct(code, data.code(CELL), len(groups.means)), data.code(("cluster",))
     for j, count in enumerate(cells.tolist()):
         if count <= 1:
-            cell = data.take(code == j)
-            yield cell_evidence(cell.value.tolist(), cell.cluster.tolist())
+            rows = np.flatnonzero(code == j)
+            yield cell_evidence(data.value[rows], _in_order_of_appearance(cluster[rows]))
         else:
             yield evidence_of(groups, j)
 
 
 def group_means(data: Observations, group: IntArray, count: int) -> GroupMeans:
-    """Means of `count` groups of rows, and the contributions of documents to their errors."""
+    """Means of `count` groups of rows, and the contributions of documents to their errors; found once."""
+    for known, means in data.known_means:
+        if len(means.means) == count and np.array_equal(known, group):
+            return cast(GroupMeans, means)
+    found = _group_means(data, group, count)
+    data.known_means.append((group, found))
+    return found
+
+
+def _group_means(data: Observations, group: IntArray, count: int) -> GroupMeans:
     n = len(data)
     means = np.full(count, np.nan)
     if n == 0:
@@ -311,12 +323,12 @@ def _variance_parts(
     """Documents of one group are of one part if they serve the same tasks and lengths."""
     cell = data.code(("task", "length"))
     base, places = int(group.max()) + 1, int(cell.max()) + 1
-    served = compact((cluster * base + group) * places + cell)[0]
+    served = distinct_codes((cluster * base + group) * places + cell)
     # Equal sets of cells have equal sums of these numbers.
     numbers = bulk_rng(0, "variance parts").random(places)
     kept, at = compact(served // places)  # in the order of `shares`
     sums = np.round(np.bincount(at, weights=numbers[served % places]), 9)
-    part = _pairs(shares.group, np.unique(sums, return_inverse=True)[1].astype(np.int64))
+    part = _pairs(shares.group, np.searchsorted(distinct(sums), sums))
     count = int(part.max()) + 1
     of_share = np.searchsorted(kept, cluster * base + group)
     of_row = part[of_share]
@@ -356,7 +368,15 @@ def _pairs(first: IntArray, second: IntArray) -> IntArray:
     return compact(first * (int(second.max()) + 1) + second)[1]
 
 
+def _in_order_of_appearance(code: IntArray) -> IntArray:
+    """The same codes, numbered in the order in which they come."""
+    _, first, number = np.unique(code, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), dtype=np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    return rank[number]
+
+
 def _distinct(outer: IntArray, inner: IntArray, count: int = 0) -> IntArray:
     """The number of different inner codes for each outer code."""
     base = int(inner.max(initial=0)) + 1
-    return np.bincount(compact(outer * base + inner)[0] // base, minlength=count)
+    return np.bincount(distinct_codes(outer * base + inner) // base, minlength=count)

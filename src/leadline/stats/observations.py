@@ -15,7 +15,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,8 @@ IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 WordArray = npt.NDArray[np.str_]
 DigestArray = npt.NDArray[np.uint64]
+
+T = TypeVar("T", bound=np.generic)
 
 Failures = Literal["excluded", "zero"]
 Column = Literal["task", "length", "depth", "sample", "cluster"]
@@ -55,6 +57,12 @@ class Observations:
     )
     """Of each column that was needed as numbers: values in order, and which of them each row has. Parts keep the values
     of the whole, so that names are sorted once."""
+    _codes: dict[tuple[Column, ...], tuple[IntArray, IntArray]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """What `compact` gives for the columns that were asked for."""
+    known_means: list[tuple[IntArray, Any]] = field(default_factory=list, init=False, repr=False, compare=False)
+    """Groups of these rows with their `GroupMeans`: table, figures and effective lengths need many of them again."""
 
     def __post_init__(self) -> None:
         if len(self.prompt) != len(self.value):
@@ -64,12 +72,21 @@ class Observations:
         return len(self.value)
 
     def take(self, rows: BoolArray | IntArray) -> Observations:
+        if rows.dtype == np.bool_ and rows.all():
+            return self
         part = Observations(
             self.task[rows], self.length[rows], self.depth[rows], self.sample[rows],
             self.cluster[rows], self.value[rows], self.failed[rows], self.prompt[rows],
         )  # fmt: skip
         part._numbered.update((column, (values, code[rows])) for column, (values, code) in self._numbered.items())
         return part
+
+    def with_values(self, value: FloatArray) -> Observations:
+        """The same rows with other values. What is known of the other columns is shared."""
+        other = replace(self, value=value)
+        object.__setattr__(other, "_numbered", self._numbered)
+        object.__setattr__(other, "_codes", self._codes)
+        return other
 
     def joined(self, other: Observations) -> Observations:
         """The rows of both, one after the other."""
@@ -110,10 +127,12 @@ class Observations:
 
     def _coded(self, columns: Sequence[Column]) -> tuple[list[tuple[npt.NDArray[Any], IntArray]], IntArray, IntArray]:
         parts = [self._numbers(column) for column in columns]
-        mixed = np.zeros(len(self), dtype=np.int64)
-        for values, inverse in parts:
-            mixed = mixed * len(values) + inverse
-        kept, code = compact(mixed)
+        if tuple(columns) not in self._codes:
+            mixed = np.zeros(len(self), dtype=np.int64)
+            for values, inverse in parts:
+                mixed = mixed * len(values) + inverse
+            self._codes[tuple(columns)] = compact(mixed)
+        kept, code = self._codes[tuple(columns)]
         return parts, kept if columns else np.zeros(1, dtype=np.int64), code
 
     def _numbers(self, column: Column) -> tuple[npt.NDArray[Any], IntArray]:
@@ -134,12 +153,30 @@ def compact(code: IntArray) -> tuple[IntArray, IntArray]:
     if highest > SPARSE * len(code):
         kept, number = np.unique(code, return_inverse=True)
         return kept, number.astype(np.int64)
-    seen = np.zeros(highest + 1, dtype=np.bool_)
-    seen[code] = True
-    kept = np.flatnonzero(seen).astype(np.int64)
+    kept = distinct_codes(code)
+    if len(kept) == highest + 1:
+        return kept, code
     number = np.zeros(highest + 1, dtype=np.int64)
     number[kept] = np.arange(len(kept))
     return kept, number[code]
+
+
+def distinct_codes(code: IntArray) -> IntArray:
+    """The distinct codes (0 or more) in order."""
+    highest = int(code.max(initial=-1))
+    if highest > SPARSE * len(code):
+        return distinct(code)
+    seen = np.zeros(highest + 1, dtype=np.bool_)
+    seen[code] = True
+    return np.flatnonzero(seen).astype(np.int64)
+
+
+def distinct(values: npt.NDArray[T]) -> npt.NDArray[T]:
+    """The distinct values in order. `np.unique` finds them in a hash table, which takes longer than to sort them."""
+    in_order = np.sort(values)
+    is_first = np.ones(len(in_order), dtype=np.bool_)
+    is_first[1:] = in_order[1:] != in_order[:-1]
+    return in_order[is_first]
 
 
 def observations(records: Iterable[Record]) -> Observations:

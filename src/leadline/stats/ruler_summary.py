@@ -17,7 +17,7 @@ from leadline.core.format import format_length
 from leadline.stats.effective import RULER_THRESHOLD
 from leadline.stats.intervals import Estimate
 from leadline.stats.marginals import DocumentShares, GroupMeans, estimate_of, length_means, marginals, overall_means
-from leadline.stats.observations import FloatArray, Observations, compact, parts_by_category, parts_by_task
+from leadline.stats.observations import FloatArray, Observations, distinct_codes, parts_by_category, parts_by_task
 
 # --- RULER's averages: the mean, and two means weighted towards long or short prompts
 #
@@ -71,7 +71,7 @@ def _weights(count: int) -> tuple[FloatArray, FloatArray, FloatArray]:
 def _weighted(groups: GroupMeans, weights: FloatArray, whole: GroupMeans) -> GroupMeans:
     """The weighted mean of lengths as one group; a document that serves several lengths is one."""
     shares, at = groups.shares, weights[groups.shares.group]
-    document = compact(shares.document)[0]
+    document = distinct_codes(shares.document)
     amount, weight, squares = (
         np.bincount(shares.document, weights=column)[document].astype(np.float64)
         for column in (at * shares.amount, at * shares.weight, at**2 * shares.squares)
