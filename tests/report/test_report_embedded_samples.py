@@ -13,7 +13,14 @@ import pytest
 
 from leadline.core.answers import Completion
 from leadline.core.records import Record
-from leadline.report.embedded_samples import COLUMNS, TEXT_COLUMNS, EmbeddedSamples, PromptExcerpts, SamplePacker
+from leadline.report.embedded_samples import (
+    COLUMNS,
+    TEXT_COLUMNS,
+    EmbeddedSamples,
+    PromptExcerpts,
+    RunSamples,
+    SamplePacker,
+)
 from leadline.results.table import FAILURE_CLASSES
 from leadline.store.runs import PROMPTS, slug
 from support.planted_runs import cliff, failed_record, planted_records
@@ -23,7 +30,9 @@ NOWHERE = PromptExcerpts(Path("there is no such folder"))
 
 def packed(records: list[Record], **settings: Any) -> EmbeddedSamples:
     samples = SamplePacker()
-    samples.add(0, {t: i for i, t in enumerate(dict.fromkeys(r.cell.task for r in records))}, records, NOWHERE)
+    of_run = RunSamples(Path("there is no such folder"))
+    of_run.add(records)
+    samples.add(0, {t: i for i, t in enumerate(dict.fromkeys(r.cell.task for r in records))}, of_run)
     return samples.packed(**settings)
 
 

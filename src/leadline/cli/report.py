@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated
 
@@ -28,6 +29,7 @@ from leadline.report.charts.heatmap import heatmap
 from leadline.report.charts.render import write_figure
 from leadline.report.colours import Palette, drawn_in
 from leadline.report.comparison import titles
+from leadline.report.embedded_samples import RunSamples
 from leadline.report.export import export_figures
 from leadline.report.export import markdown as in_markdown
 from leadline.report.page import write_page
@@ -69,7 +71,11 @@ def report(
         printing = "--json" if json else "--latex"
         raise UsageError(f"{printing} draws nothing", where=named[0], fix=f"leave out {printing}, or {named[0]}")
     wanted, file = Threshold(threshold_share(threshold)), price_file(prices, tier)
-    loaded = [load_run(folder, failures, wanted, RunPrices(folder, file, tier or "")) for folder in runs]
+    samples = [] if json or latex else [RunSamples(folder) for folder in runs]
+    loaded = [
+        load_run(folder, failures, wanted, RunPrices(folder, file, tier or ""), kept.add if kept else None)
+        for folder, kept in zip_longest(runs, samples)
+    ]
     if data is not None and len(loaded) > 1:
         raise UsageError("--data takes one run", where="report", fix="export the runs one by one")
     exported = [write_rows(loaded[0].records, data)] if data is not None else []  # first: a wrong file name is an error
@@ -81,11 +87,17 @@ def report(
         echo(suite_latex(loaded, titles(loaded)))
         return
     with drawn_in(palette):
-        _show_and_write(loaded, output, figures, exported, markdown=markdown)
+        _show_and_write(loaded, samples, output, figures, exported, markdown=markdown)
 
 
 def _show_and_write(
-    loaded: Sequence[Run], output: Path | None, figures: Path | None, exported: Sequence[Path], *, markdown: bool
+    loaded: Sequence[Run],
+    samples: Sequence[RunSamples],
+    output: Path | None,
+    figures: Path | None,
+    exported: Sequence[Path],
+    *,
+    markdown: bool,
 ) -> None:
     if not markdown:  # tables first: drawing may fail
         with continue_if_unread():
@@ -97,7 +109,7 @@ def _show_and_write(
         scored = [(f"{task} of {run.name}", metric) for run in loaded for task, metric in run.metrics.items()]
         for sentence in mixed_variants(scored):
             warn(sentence)
-    written = [*_write(loaded, output, figures), *exported]
+    written = [*_write(loaded, samples, output, figures), *exported]
     if markdown:
         echo(in_markdown(loaded, written))
     else:
@@ -105,11 +117,11 @@ def _show_and_write(
             echo(path)
 
 
-def _write(runs: Sequence[Run], output: Path | None, figures: Path | None) -> list[Path]:
+def _write(runs: Sequence[Run], samples: Sequence[RunSamples], output: Path | None, figures: Path | None) -> list[Path]:
     """Writes the heatmaps and the page, and what else was asked for."""
     written = [path for run in runs if run.table.tasks for path in _write_heatmap(run, required=output is None)]
     default = runs[0].folder / "report.html" if len(runs) == 1 else Path("report.html")
-    written.append(write_page(runs, output or default))
+    written.append(write_page(runs, output or default, samples))
     if figures is not None:
         written += export_figures(runs, figures)
     return written

@@ -100,26 +100,38 @@ class EmbeddedSamples:
     left_out: str
 
 
+class RunSamples:
+    """The samples of a run by task and length."""
+
+    def __init__(self, folder: Path) -> None:
+        self.parts: dict[tuple[str, int], list[SampleRow]] = {}
+        self._excerpts = PromptExcerpts(folder)
+
+    def add(self, records: Iterable[Record]) -> None:
+        for record in records:
+            if record.wants_logprobs:
+                continue
+            key = record.cell.task, record.cell.length
+            if key not in self.parts:
+                self.parts[key] = []
+            self.parts[key].append(_cut(_row(record, self._excerpts.of(record)), LIMITS[0].characters))
+
+
 @dataclass(slots=True)
 class SamplePacker:
     """Collects the samples of some runs by run, task and length."""
 
     parts: dict[tuple[int, int, int], list[SampleRow]] = field(default_factory=dict)
 
-    def add(self, run: int, tasks: Mapping[str, int], records: Iterable[Record], excerpts: PromptExcerpts) -> None:
-        for record in records:
-            if record.wants_logprobs:
-                continue
-            key = (run, tasks[record.cell.task], record.cell.length)
-            if key not in self.parts:
-                self.parts[key] = []
-            self.parts[key].append(_cut(_row(record, excerpts.of(record)), LIMITS[0].characters))
+    def add(self, run: int, tasks: Mapping[str, int], samples: RunSamples) -> None:
+        for (task, length), rows in samples.parts.items():
+            self.parts[run, tasks[task], length] = rows
 
     def packed(self, budget: int = BUDGET) -> EmbeddedSamples:
         """As much as fits the budget."""
         for limits in LIMITS:
-            packs, index = _encode(self._kept(limits))
-            if sum(map(len, packs)) <= budget or limits is LIMITS[-1]:
+            packs, index = _encode(self._kept(limits), None if limits is LIMITS[-1] else budget)
+            if packs or not self.parts:
                 return EmbeddedSamples(packs, index, _left_out(limits))
         raise AssertionError("the last of LIMITS always returns")
 
@@ -184,8 +196,9 @@ def _cut(row: SampleRow, characters: int) -> SampleRow:
 
 
 def _encode(
-    parts: Iterable[tuple[tuple[int, int, int], list[SampleRow]]],
+    parts: Iterable[tuple[tuple[int, int, int], list[SampleRow]]], budget: int | None
 ) -> tuple[list[str], list[dict[str, Any]]]:
+    """The packs and their index; nothing where they are larger than the budget."""
     packs: list[str] = []
     index: list[dict[str, Any]] = []
     pending: list[SampleRow] = []
@@ -198,6 +211,8 @@ def _encode(
             pending.clear()
 
     for (run, task, length), rows in parts:
+        if budget is not None and sum(map(len, packs)) > budget:
+            return [], []
         if pending and (entry["run"] != run or len(pending) + len(rows) > PACK_SIZE):
             close()
         if not pending:
@@ -205,14 +220,14 @@ def _encode(
         entry["parts"].append([task, length, len(pending), len(rows)])
         pending.extend(rows)
     close()
-    return packs, index
+    return (packs, index) if budget is None or sum(map(len, packs)) <= budget else ([], [])
 
 
 def _compressed(rows: Sequence[SampleRow]) -> str:
     strings: dict[str, int] = {}
     columns = {}
     for name, values in zip(COLUMNS, zip(*rows, strict=True), strict=True):
-        if all(v is None for v in values):
+        if values.count(None) == len(values):
             continue
         columns[name] = _indexes(values, strings) if name in TEXT_COLUMNS else values
     plain = msgspec.json.encode({"strings": list(strings), "columns": columns})
@@ -221,7 +236,8 @@ def _compressed(rows: Sequence[SampleRow]) -> str:
 
 def _indexes(texts: Sequence[str | None], strings: dict[str, int]) -> list[int | None]:
     """Each text as its index in `strings`; new texts are added."""
-    return [None if text is None else strings.setdefault(text, len(strings)) for text in texts]
+    indexes = {text: strings.setdefault(text, len(strings)) for text in dict.fromkeys(texts) if text is not None}
+    return list(map(indexes.get, texts))
 
 
 def _left_out(limits: PackLimits) -> str:

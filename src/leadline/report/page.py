@@ -35,7 +35,7 @@ from leadline.report.charts.render import PageFigure
 from leadline.report.charts.theme import Figure
 from leadline.report.colours import CLASS_COLOURS
 from leadline.report.comparison import differences_from_first, effective_cell, leaderboards, titles
-from leadline.report.embedded_samples import COLUMNS, TEXT_COLUMNS, EmbeddedSamples, PromptExcerpts, SamplePacker
+from leadline.report.embedded_samples import COLUMNS, TEXT_COLUMNS, EmbeddedSamples, RunSamples, SamplePacker
 from leadline.report.score_tables import (
     absent_table,
     stratum_table,
@@ -87,9 +87,10 @@ class ServedPage:
     script: str = ""
 
 
-def write_page(runs: Sequence[Run], path: Path) -> Path:
-    """Writes the report of one or several runs as one self-contained HTML file."""
-    text = page(runs)
+def write_page(runs: Sequence[Run], path: Path, samples: Sequence[RunSamples] = ()) -> Path:
+    """Writes the report of one or several runs as one self-contained HTML file. `samples` are those of the runs, where
+    they were kept when the runs were read."""
+    text = page(runs, samples=samples)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8", errors="replace")
@@ -98,7 +99,7 @@ def write_page(runs: Sequence[Run], path: Path) -> Path:
     return path
 
 
-def page(runs: Sequence[Run], served: ServedPage | None = None) -> str:
+def page(runs: Sequence[Run], served: ServedPage | None = None, samples: Sequence[RunSamples] = ()) -> str:
     """Everything that came from a model or a spec is escaped by the template or by `data_block`."""
     style, script = page_style(served), page_script(served)
     alone, live = len(runs) == 1, served is not None and bool(served.live_panel)
@@ -109,7 +110,7 @@ def page(runs: Sequence[Run], served: ServedPage | None = None) -> str:
         for at, run in enumerate(runs)
     ]
     verdicts = [verdict(run) for run in runs]
-    packed = pack_runs(runs) if served is None else EmbeddedSamples([], [], "")
+    packed = pack_runs(runs, samples) if served is None else EmbeddedSamples([], [], "")
     return template("page.html").render(
         title=f"{names[0] if alone else f'{len(runs)} runs'} · Leadline",
         version=__version__,
@@ -128,12 +129,18 @@ def page(runs: Sequence[Run], served: ServedPage | None = None) -> str:
     )
 
 
-def pack_runs(runs: Sequence[Run]) -> EmbeddedSamples:
-    samples = SamplePacker()
-    for at, run in enumerate(runs):
-        tasks = {task: number for number, task in enumerate(run.titles)}
-        samples.add(at, tasks, read_records(run.folder), PromptExcerpts(run.folder))
-    return samples.packed()
+def pack_runs(runs: Sequence[Run], samples: Sequence[RunSamples] = ()) -> EmbeddedSamples:
+    """`samples` are those of the runs; without them their records are read again."""
+    packer = SamplePacker()
+    for at, (run, kept) in enumerate(zip(runs, samples or map(samples_of, runs), strict=True)):
+        packer.add(at, {task: number for number, task in enumerate(run.titles)}, kept)
+    return packer.packed()
+
+
+def samples_of(run: Run) -> RunSamples:
+    samples = RunSamples(run.folder)
+    samples.add(read_records(run.folder))
+    return samples
 
 
 # --- templates, styles and scripts --------------------------------------------------------------

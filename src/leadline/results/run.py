@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -94,9 +94,11 @@ class Run:
         unreadable: Sequence[UnreadableLine] = (),
         threshold: Threshold | None = None,
         prices: RunPrices | None = None,
+        also: Callable[[Sequence[Record]], None] | None = None,
     ) -> None:
         """`records` are the newest of every cell and are read once; `failures` says how failed samples are counted,
-        `threshold` what a length must reach to be an effective one; `prices` replace those it was made with."""
+        `threshold` what a length must reach to be an effective one; `prices` replace those it was made with. `also` is
+        given the records too, some at a time: a large run is read once for everything."""
         self.folder = folder
         self.manifest = manifest
         self.threshold = threshold or Threshold()
@@ -125,6 +127,8 @@ class Run:
             for batch in batched(records):
                 self.totals.add(batch)
                 counter.add_all(batch)
+                if also is not None:
+                    also(batch)
                 self.alone += [record for record in batch if not record.cell.length]
                 of_kind: dict[RecordKind, list[Record]] = {"answer": [], **aside}
                 for record in batch:
@@ -163,10 +167,11 @@ class Run:
         failures: Failures = "excluded",
         threshold: Threshold | None = None,
         prices: RunPrices | None = None,
+        also: Callable[[Sequence[Record]], None] | None = None,
     ) -> Self:
         unreadable: list[UnreadableLine] = []
         records = read_records(folder, unreadable)
-        return cls(Path(folder), read_manifest(Path(folder)), records, failures, unreadable, threshold, prices)
+        return cls(Path(folder), read_manifest(Path(folder)), records, failures, unreadable, threshold, prices, also)
 
     @property
     def records(self) -> Iterator[Record]:
@@ -282,10 +287,12 @@ def load_run(
     failures: Failures = "excluded",
     threshold: Threshold | None = None,
     prices: RunPrices | None = None,
+    also: Callable[[Sequence[Record]], None] | None = None,
 ) -> Run:
     """Opens a run folder and reads it once. `failures` says how samples without an answer are counted, `threshold` what
-    a length must reach to be an effective one, `prices` what to count its money with."""
-    return Run.open(folder, failures, threshold, prices)
+    a length must reach to be an effective one, `prices` what to count its money with, `also` what else needs the
+    records."""
+    return Run.open(folder, failures, threshold, prices, also)
 
 
 def format_judge_money(paid: Mapping[str, float], prices: RunPrices) -> str:

@@ -286,10 +286,7 @@ def tabulate(
                     for record, depth in zip(batch, depths, strict=True)
                 ]
             )
-            if beside:
-                for record in batch:
-                    if not record.failed:
-                        _note_scores(beside, record)
+            _note_scores(beside, batch)
             yield from batch
 
     samples = observations(counted())
@@ -302,14 +299,18 @@ def tabulate(
     return Table(samples, samples_at, classes, wrong, failures, stopped=stopped, regridded=regridded, beside=beside)
 
 
-def _note_scores(beside: dict[str, dict[Cell, float]], record: Record) -> None:
-    """Keeps what other scorers than the first say; a scorer that did not grade this answer is left out for good."""
+def _note_scores(beside: dict[str, dict[Cell, float]], records: Iterable[Record]) -> None:
+    """Keeps what other scorers than the first say; one that did not grade an answer is left out for good."""
     for scorer in tuple(beside):
-        score = record.scores.get(scorer)
-        if score is None:
-            del beside[scorer]
-        elif score.value != record.score:
-            beside[scorer][record.cell] = score.value
+        for record in records:
+            score = record.scores.get(scorer)
+            if record.failed:
+                continue
+            if score is None:
+                del beside[scorer]
+                break
+            if score.value != record.score:
+                beside[scorer][record.cell] = score.value
 
 
 def _changed(samples: Observations, values: FloatArray, changes: Mapping[Cell, float]) -> FloatArray:

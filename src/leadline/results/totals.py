@@ -222,7 +222,9 @@ class ThinkingUse:
         self.answers += len(answers)
         self.score = added_up(self.score, [score for score in scores if score is not None])
         self.cut_off += sum([outcome.finish == "length" for _, outcome in answers])
-        thought = [outcome.thinking_tokens or 0 for _, outcome in answers if outcome.thinking_tokens or outcome.thinking]
+        thought = [
+            outcome.thinking_tokens or 0 for _, outcome in answers if outcome.thinking_tokens or outcome.thinking
+        ]
         self.thought += len(thought)
         self.tokens += sum(thought)
         self.most = max([self.most, *thought])
