@@ -267,7 +267,7 @@ def tabulate(
         if depth not in rows.setdefault(task, []):
             rows[task].append(depth)
 
-    seen: Counter[tuple[str, int, float | None, FailureClass, str, bool]] = Counter()
+    seen: Counter[tuple[tuple[str, int], float | None, tuple[FailureClass, str, bool]]] = Counter()
     """How many samples have this place, class and detail, and failed or not."""
 
     def counted() -> Iterator[Record]:
@@ -280,20 +280,17 @@ def tabulate(
                     for at, change in ((cell.depth, -1), (depth, 1)):
                         point = GridPoint(cell.task, cell.length, at)
                         samples_at[point] = samples_at.get(point, 0) + change
-            seen.update(
-                [
-                    (record.cell.task, record.cell.length, depth, record.failure_class, record.detail, record.failed)
-                    for record, depth in zip(batch, depths, strict=True)
-                ]
-            )
+            places = [(record.cell.task, record.cell.length) for record in batch]
+            kinds = [(record.failure_class, record.detail, record.failed) for record in batch]
+            seen.update(zip(places, depths, kinds, strict=True))
             _note_scores(beside, batch)
             yield from batch
 
     samples = observations(counted())
-    for (task, length, at, failure_class, detail, failed), count in seen.items():
-        classes.setdefault(GridPoint(task, length, at), Counter())[failure_class] += count
+    for (place, at, (failure_class, detail, failed)), count in seen.items():
+        classes.setdefault(GridPoint(*place, at), Counter())[failure_class] += count
         if not failed and (detail or failure_class not in RIGHT):
-            wrong.setdefault((task, length), Counter())[WrongAnswer(failure_class, detail)] += count
+            wrong.setdefault(place, Counter())[WrongAnswer(failure_class, detail)] += count
     places = dict.fromkeys([*samples_at, *classes])
     samples_at = {p: max(samples_at.get(p, 0), sum(classes.get(p, {}).values())) for p in places}
     return Table(samples, samples_at, classes, wrong, failures, stopped=stopped, regridded=regridded, beside=beside)

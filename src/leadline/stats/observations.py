@@ -11,8 +11,10 @@ about what the model could read; a zero would turn a flaky night into a finding.
 
 from __future__ import annotations
 
+import math
 import re
 import sys
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypeVar
@@ -21,7 +23,6 @@ import numpy as np
 import numpy.typing as npt
 
 from leadline.core.records import Record, batched
-from leadline.core.types import Cell
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -182,26 +183,31 @@ def distinct(values: npt.NDArray[T]) -> npt.NDArray[T]:
 def observations(records: Iterable[Record]) -> Observations:
     """The records as columns. A later record of a cell replaces an earlier one: a resumed run asks failures again.
     Log-probability measures are left out: their scores are not shares of right answers."""
-    cells: list[Cell] = []
-    values: list[float | None] = []
+    names: dict[str, int] = {}
+    task, length, sample, prompt = array("q"), array("q"), array("q"), array("Q")
+    depth, value, failed = array("d"), array("d"), array("b")
     clusters: list[str] = []
-    prompts: list[int] = []
     for batch in batched(records):  # whole records of a large run would fill the memory
         answers = [record for record in batch if not record.wants_logprobs]
-        cells += [record.cell for record in answers]
-        values += [record.score for record in answers]
+        cells, scores = [record.cell for record in answers], [record.score for record in answers]
+        task.extend([names.setdefault(cell.task, len(names)) for cell in cells])
+        length.extend([cell.length for cell in cells])
+        depth.extend([math.nan if cell.depth is None else cell.depth for cell in cells])
+        sample.extend([cell.sample for cell in cells])
         clusters += [sys.intern(record.cluster) for record in answers]
-        prompts += [_number(record.prompt_digest) for record in answers]
+        value.extend([math.nan if score is None else score for score in scores])
+        failed.extend([score is None for score in scores])
+        prompt.extend([_number(record.prompt_digest) for record in answers])
     every = Observations(
-        task=np.array([c.task for c in cells], dtype=np.str_),
-        length=np.array([c.length for c in cells], dtype=np.int64),
-        depth=np.array([np.nan if c.depth is None else c.depth for c in cells], dtype=np.float64),
-        sample=np.array([c.sample for c in cells], dtype=np.int64),
+        task=np.array(list(names), dtype=np.str_)[np.array(task, dtype=np.int64)],
+        length=np.array(length, dtype=np.int64),
+        depth=np.array(depth, dtype=np.float64),
+        sample=np.array(sample, dtype=np.int64),
         # The members of a sweep have the same haystacks.
         cluster=np.array([_SWEEP.sub("", name) if "[" in name else name for name in clusters], dtype=np.str_),
-        value=np.array([np.nan if v is None else v for v in values], dtype=np.float64),
-        failed=np.array([v is None for v in values], dtype=np.bool_),
-        prompt=np.array(prompts, dtype=np.uint64),
+        value=np.array(value, dtype=np.float64),
+        failed=np.array(failed, dtype=np.bool_),
+        prompt=np.array(prompt, dtype=np.uint64),
     )
     return every.take(_newest_by_cell(every))
 

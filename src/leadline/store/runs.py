@@ -204,6 +204,11 @@ def _lines(
 
 
 def _split(file: IO[bytes]) -> Iterator[bytes]:
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    if size < MAX_LINE_BYTES:  # no line can be too long
+        yield from file
+        return
     for number, line in enumerate(iter(partial(file.readline, MAX_LINE_BYTES), b""), 1):
         if len(line) == MAX_LINE_BYTES:
             raise OSError(errno.EFBIG, f"line {number} is longer than {MAX_LINE_BYTES >> 20} MB")
