@@ -25,6 +25,7 @@ from leadline.store.lock import LOCK
 from leadline.store.manifest import command_line, read_manifest, session
 from leadline.store.runs import OLD_FORMAT, PROMPTS, RECORDS, UnreadableLine, count_done, encode, open_run, read_records
 from support.plain_records import manifest, record
+from support.planted_runs import perfect, planted_records
 
 
 def test_records_are_on_disk_when_append_returns(tmp_path: Path) -> None:
@@ -128,6 +129,21 @@ def test_a_damaged_newer_line_does_not_hide_the_record_that_the_run_goes_on_with
     unreadable: list[UnreadableLine] = []
     assert [r.cell.sample for r in read_records(tmp_path, unreadable)] == [0, 1]
     assert [one.number for one in unreadable] == [3]
+
+
+def test_the_cell_of_a_line_is_found_however_it_is_written(tmp_path: Path) -> None:
+    """Lines of `encode` are read no further than the cell to find the newest; others in full."""
+    first, second, third = planted_records(perfect, lengths=(1024,), depths=(0.5,), samples=3)
+    fields = msgspec.json.decode(encode(first))
+    backwards = msgspec.json.encode(dict(reversed(fields.items()))) + b"\n"
+    nested = msgspec.json.encode({"x": {"y": 1}, "reading": "fresh"} | fields) + b"\n"
+    tail = encode(third)[:-40] + b"\n"
+    lines = [encode(first), encode(second), encode(third), backwards, nested, tail]
+    (tmp_path / "records.jsonl").write_bytes(b"".join(lines))
+    unreadable: list[UnreadableLine] = []
+    read = list(read_records(tmp_path, unreadable))
+    assert read == [second, third, first]
+    assert [line.number for line in unreadable] == [6]
 
 
 def test_a_damaged_line_is_named_also_where_a_newer_record_replaces_it(tmp_path: Path) -> None:
@@ -303,6 +319,7 @@ sys.path.insert(0, sys.argv[2])
 from leadline.core.errors import StoreError
 from leadline.store.runs import open_run
 from support.plain_records import manifest, record
+from support.planted_runs import perfect, planted_records
 writer = open_run(Path(sys.argv[1]), manifest())
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 for sample in range(100):
