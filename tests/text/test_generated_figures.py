@@ -178,7 +178,8 @@ def test_a_leaflet_has_one_strength_and_the_days_of_a_ward_ascend() -> None:
 
 def test_every_name_in_generated_code_is_defined_or_imported() -> None:
     for text in texts("code"):
-        bound, used = {*dir(builtins), "__name__"}, set()
+        bound = {*dir(builtins), "__name__"}
+        used: set[str] = set()
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 bound |= {name.asname or name.name for name in node.names}
