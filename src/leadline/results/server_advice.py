@@ -22,6 +22,7 @@ _GET_HITS: Mapping[str, str] = {
     "sglang": "start SGLang without --disable-radix-cache, or give its cache more memory (--mem-fraction-static)",
     "llamacpp": "start llama.cpp without --no-cache-prompt, and with --parallel 1 or a longer --ctx-size",
 }
+ENGINE_HITS = "give the engine more memory for keys and values (gpu_memory_utilization=), or ask with fewer --workers"
 _HOSTED = "try cache_key=yes in the model's name; hosted servers cache no prompts below about 1,024 tokens"
 
 

@@ -14,7 +14,7 @@ from leadline.core.drafts import EXTRA_ALLOWANCE
 from leadline.core.errors import NotMeasured, TruncatedPrompts
 from leadline.core.format import format_count, format_duration
 from leadline.core.records import Receipt, Record, added_up, batched
-from leadline.results.server_advice import STATE_HITS, cache_advice
+from leadline.results.server_advice import ENGINE_HITS, STATE_HITS, cache_advice
 
 FEW_HITS = 0.1
 """Share of the tokens that could have come from a cache; with fewer, the cache was not in effect."""
@@ -193,9 +193,10 @@ def cache_warning(use: CacheUse, fingerprints: Mapping[str, str]) -> str:
         )
     if use.hit_share >= FEW_HITS:
         return ""
+    owner, advice = ("engine", ENGINE_HITS) if "model.engine" in fingerprints else ("server", cache_advice(kind))
     return (
         f"the documents were shared, but only {100 * use.hit_share:.0f}% of the tokens that could have come from the "
-        f"server's prefix cache did: {cache_advice(kind)}"
+        f"{owner}'s prefix cache did: {advice}"
     )
 
 

@@ -228,11 +228,7 @@ class _Engine:
     def _record(self, work: Work, answers: Sequence[Asked]) -> None:
         records = []
         for number, answered in enumerate(answers, 1):
-            was_read = work.reuses_prefix or work.resumed
-            cached = was_read and isinstance(self._plan.model, HasPrefixCache)
-            cacheable = answered.probe.cut_tokens if cached else 0
-            if cacheable < self._limit.cache.min_tokens:
-                cacheable = 0  # a beginning this short is not kept
+            cacheable = self._cacheable_tokens(work, answered)
             record = self._recorder.record(work.document, answered, cacheable=cacheable)
             if work.reuses_prefix and cacheable and isinstance(record.outcome, Completion):
                 self._limit.learn(cacheable, record.outcome.cached_tokens)
@@ -247,6 +243,16 @@ class _Engine:
             self._budget.answered(work.probes, records)
             self._queue.turn.notify_all()
         self._queue.finished(work)
+
+    def _cacheable_tokens(self, work: Work, answered: Asked) -> int:
+        """The first tokens of a prompt that were asked before, so that a server or an engine may have kept them."""
+        outcome, tokens = answered.answer.outcome, answered.probe.cut_tokens
+        if len(work.probes) > 1:  # by an engine, which asks the longest first, and says what came from its cache
+            first = max(work.probes, key=lambda probe: probe.cut)
+            states_it = isinstance(outcome, Completion) and outcome.cached_tokens is not None
+            return tokens if states_it and answered.probe is not first else 0
+        was_read = (work.reuses_prefix or work.resumed) and isinstance(self._plan.model, HasPrefixCache)
+        return tokens if was_read and tokens >= self._limit.cache.min_tokens else 0  # a short beginning is not kept
 
     def _build(self, planned: PlannedDocument) -> Document:
         seed, fitter = self._plan.spec.seed, self._plan.fitter

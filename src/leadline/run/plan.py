@@ -127,8 +127,13 @@ def resolve_auto(spec: Spec, tasks: Mapping[str, Task], model: Model) -> tuple[S
     notes: list[str] = []
     if not spec.lengths:
         chosen = choose_lengths(model.card)
-        spec = spec.model_copy(update={"lengths": chosen.lengths})
+        lengths, window = chosen.lengths, model.card.window
         notes.append(chosen.note)
+        needs_room = model.card.window_is_hard and any(task.request == "logprobs" for task in tasks.values())
+        if needs_room and lengths[-1] == window:
+            lengths = lengths[:-1]
+            notes.append(f"{format_length(window)} is left out: log-probabilities need room after a document")
+        spec = spec.model_copy(update={"lengths": lengths})
     if spec.reading == AUTO:
         spec = spec.model_copy(update={"reading": choose_reading(model, tasks.values())})
     return spec, tuple(notes)
@@ -287,7 +292,7 @@ def _prepare(spec: Spec, open_: OpenModel | None, listen: Listener, planning: bo
             spec, left_out = _without_short_lengths(spec, tasks, fitter, patient)
             chosen, notes = (*chosen, *left_out), (*notes, *left_out)
         allowed = {title: allowances(spec, title, task, fitter.extra_allowance) for title, task in tasks.items()}
-        built, unbuilt = _build_first(spec, tasks, fitter, patient)
+        built, unbuilt = _build_first(spec, tasks, fitter, patient, model.card)
         _allow_what_was_built(allowed, built)
         costs = {title: cost_of(spec, task, allowed[title], built[title]) for title, task in tasks.items()}
         if batches is not None:
@@ -531,26 +536,45 @@ def _short_allowances(built: Mapping[str, Sequence[Document]], fitter: Fitter) -
 
 
 def _build_first(
-    spec: Spec, tasks: Mapping[str, Task], fitter: Fitter, patient: Retrier
+    spec: Spec, tasks: Mapping[str, Task], fitter: Fitter, patient: Retrier, card: ModelCard
 ) -> tuple[dict[str, list[Document]], list[str]]:
     """The smallest and the largest document of each task, built for real before anything is sent, and a warning for
-    each that cannot be built: its samples will fail, and the others are asked. Raises if none can."""
+    each that cannot be built or asked: its samples will fail, and the others are asked. Raises if none can."""
     built: dict[str, list[Document]] = {}
     notes: list[str] = []
     first_error: LengthError | None = None
+    problem: LengthError | None
     for title, task in tasks.items():
         built[title] = []
         for row in _first_and_last_rows(spec, title, task):
             try:
                 built[title].append(patient.retry_call(partial(task.document, row, seed=spec.seed, fitter=fitter)))
             except LengthError as error:
-                error = patient.retry_call(partial(with_possible_length, error, spec, title, task, fitter))
-                first_error = first_error or error
-                built[title].append(fitter.unbuilt(task.write(row, seed=spec.seed), error))
-                notes.append(f"{title} at {row[-1].length:,} tokens will fail: {error.what}; {error.fix}")
+                problem = patient.retry_call(partial(with_possible_length, error, spec, title, task, fitter))
+                built[title].append(fitter.unbuilt(task.write(row, seed=spec.seed), problem))
+            else:
+                problem = _without_room(built[title][-1], title, card)
+            if problem is not None:
+                first_error = first_error or problem
+                notes.append(f"{title} at {row[-1].length:,} tokens will fail: {problem.what}; {problem.fix}")
     if first_error and len(notes) == sum(map(len, built.values())):
         raise first_error
     return built, notes
+
+
+def _without_room(document: Document, title: str, card: ModelCard) -> LengthError | None:
+    """That a document with what is scored after it, and the token that a server writes, exceeds the window."""
+    needed = [max([len(p.ids), *(c.cut + len(c.ids) for c in p.continuations)]) + 1 for p in document.passages]
+    most = max(needed, default=0)
+    if card.window is None or not card.window_is_hard or most <= card.window:
+        return None
+    longest = max(len(p.ids) for p in document.passages)
+    return LengthError(
+        f"log-probabilities need {most - longest} tokens after a document of {longest:,}, and {card.name} takes "
+        f"{card.window:,}",
+        where=title,
+        fix=f"the longest length is {card.window - most + longest:,}",
+    )
 
 
 def _without_short_lengths(

@@ -18,7 +18,7 @@ import pytest
 import leadline
 from leadline.cli.main import run_command
 from leadline.core.answers import Completion, Failure, Measurement
-from leadline.core.errors import LeadlineError, MissingExtra, RunStopped, SourceError, UsageError
+from leadline.core.errors import LeadlineError, LengthError, MissingExtra, RunStopped, SourceError, UsageError
 from leadline.core.registry import ModelName, provider
 from leadline.core.spec import make_spec
 from leadline.core.types import Continuation, TokenNLL
@@ -102,18 +102,41 @@ def test_a_nested_run_takes_what_it_has_read_from_the_cache(name: str, folder: P
     cached = [r.outcome.cached_tokens or 0 for r in records if isinstance(r.outcome, Completion)]
     assert cached.count(0) == 1  # the longest, which was asked first and alone
     assert sum(cached) >= 0.85 * sum(r.body_tokens for r in records[1:])
+    assert [r.receipt.cacheable > 0 for r in records] == [count > 0 for count in cached]
+    assert (run.totals.cache.hit_share or 0) >= 0.85
 
 
 @pytest.mark.parametrize("name", ["vllm", "sglang"])
-def test_a_run_of_log_probabilities_has_its_metrics(name: str, folder: Path, tmp_path: Path) -> None:
-    texts = tmp_path / "texts.jsonl"
-    words = np.random.default_rng(1).integers(8, VOCABULARY, 900)
-    texts.write_text(json.dumps({"text": " ".join(f"w{n}" for n in words)}) + "\n")
+def test_a_run_of_log_probabilities_has_its_metrics(name: str, folder: Path, texts: Path, tmp_path: Path) -> None:
     task = {"name": "retrieval_gain", "least": 64, "documents": str(texts)}
     run = leadline.measure(spec(name, folder, task), tmp_path / "run", checks=False)
     (records,) = [list(run.records)]
     assert len(records) == 3
     assert all(isinstance(r.outcome, Measurement) and r.outcome.numbers["retrieval_gain"] > 0 for r in records)
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    words = np.random.default_rng(1).integers(8, VOCABULARY, 2000)
+    listed = tmp_path / "texts.jsonl"
+    listed.write_text(json.dumps({"text": " ".join(f"w{n}" for n in words)}) + "\n")
+    return listed
+
+
+def test_log_probabilities_at_the_window_are_refused_with_the_longest_length_that_has_room(
+    folder: Path, texts: Path
+) -> None:
+    task = {"name": "retrieval_gain", "least": 64, "documents": str(texts)}
+    with pytest.raises(LengthError, match=r"need 49 tokens after a document of 512, and .* takes 512") as raised:
+        leadline.plan(spec("vllm", folder, task, lengths="512"))
+    assert raised.value.fix == "the longest length is 463"
+    with leadline.plan(spec("vllm", folder, task, lengths="463")) as plan:
+        assert not any("will fail" in note for note in plan.notes)
+    with leadline.plan(spec("vllm", folder, task, lengths="400,512")) as plan:
+        assert any("at 512 tokens will fail: log-probabilities need 49" in note for note in plan.notes)
+    with leadline.plan(spec("vllm", folder, task, lengths="auto")) as plan:
+        assert plan.spec.lengths == (128, 256)
+        assert any("512 is left out" in note for note in plan.notes)
 
 
 def test_the_engine_says_what_it_is_and_what_it_holds(folder: Path) -> None:
