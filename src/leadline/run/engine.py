@@ -35,6 +35,8 @@ from leadline.store.runs import RunWriter
 
 NAMED_LINES = 5
 """Unreadable lines that are named when a run is resumed."""
+INTERRUPTED_SECONDS = 600.0
+"""How long an interrupted run waits for the answers in flight; an engine in process may hang for ever."""
 
 
 def execute(
@@ -153,7 +155,7 @@ class _Engine:
 
     def _pump_events(self, workers: Sequence[threading.Thread]) -> None:
         """Passes events on until the last worker has ended. Polls, since waking for every record costs too much."""
-        announced, watch = False, PendingWatch(self._listen)
+        announced, patience, watch = False, INTERRUPTED_SECONDS, PendingWatch(self._listen)
         for worker in workers:
             while worker.is_alive():
                 worker.join(SYNC_SECONDS)
@@ -165,6 +167,10 @@ class _Engine:
                     self._listen(Stopping(str(self.stop.error).partition("\n")[0], self._in_flight))
                     self._queue.close()
                 self._writer.sync()
+                if announced and isinstance(self.stop.error, Interrupted):
+                    patience -= SYNC_SECONDS
+                    if patience <= 0:  # a model that hangs: its workers are left behind
+                        raise self.stop.error
         self._pass_on()
 
     def _pass_on(self) -> bool:

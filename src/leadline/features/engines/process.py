@@ -20,17 +20,13 @@ from typing import Any, Literal
 
 from leadline.core.activity import waiting_for
 from leadline.core.errors import LeadlineError, MissingExtra, RunStopped, SourceError, UsageError
-from leadline.features.engines import worker
+from leadline.features.engines import messages, worker
 
 EngineName = Literal["vllm", "sglang"]
 END_SECONDS = 30
-LAST_LINES = 6
 LAST_BYTES = 20_000
 LEAKED = ("VLLM_DP_", "RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 """Variables of a surrounding launcher that would make an engine wait for others."""
-MEMORY_WORDS = ("out of memory", "no available memory", "kv cache", "free memory", "gpu_memory_utilization")
-
-UNKNOWN_MODEL_WORDS = ("are not supported", "is not supported", "does not recognize this architecture", "unrecognized")
 
 
 class EngineRefused(Exception):
@@ -81,41 +77,33 @@ class EngineProcess:
         message = {"do": "start", "engine": self._engine, "model": model, "revision": revision, "options": options}
         reply = self._exchange(message)
         if reply is None:
-            raise SourceError(
-                f"the engine died while it started{self._last_lines()}", where=self._where, fix=_advice("")
-            )
+            why = self._said()
+            what = "the engine died while it started" + (f": {why}" if why else "")
+            raise SourceError(what, where=self._where, fix=messages.advice(why))
         if "error" not in reply:
             description: dict[str, Any] = reply["ok"]
             return description
         if reply["type"] in ("ModuleNotFoundError", "ImportError") and reply["module"] == self._engine:
             raise MissingExtra(self._engine, self._engine, where=f"{self._where} (or python=VENV/bin/python)")
-        what = f"the engine did not start: {reply['type']}: {reply['error']}"
-        raise SourceError(what + self._last_lines(), where=self._where, fix=_advice(what + self._last_lines()))
+        why = self._why(reply)
+        raise SourceError(f"the engine did not start: {why}", where=self._where, fix=messages.advice(why))
 
     def ask(self, message: dict[str, Any]) -> Any:
         """Raises EngineRefused with the engine's own message; RunStopped when it died."""
         reply = self._exchange(message)
         if reply is None:
-            raise RunStopped(
-                f"the engine died{self._last_lines()}",
-                where=self._where,
-                fix="run the same command again: it continues with what is missing",
-            )
+            raise self._died(self._said())
         if "error" not in reply:
             return reply["ok"]
         if reply["dead"]:
-            raise RunStopped(
-                f"the engine died: {reply['error']}{self._last_lines()}",
-                where=self._where,
-                fix="run the same command again: it continues with what is missing",
-            )
+            raise self._died(self._why(reply))
         if reply["type"] in ("TypeError", "AttributeError", "KeyError"):
             raise LeadlineError(
                 f"this version of {self._engine} has other names: {reply['type']}: {reply['error']}",
                 where=self._where,
                 fix=f"pip install --upgrade {self._engine}, or serve the model and measure it with openai:",
             )
-        raise EngineRefused(reply["error"])
+        raise EngineRefused(messages.plain(reply["error"]))
 
     def write(self, prompts: Sequence[dict[str, Any]]) -> list[dict[str, Any] | EngineRefused]:
         """The engine's answers to prompts, or its refusals. Prompts of threads that wait at the same time are sent
@@ -161,38 +149,35 @@ class EngineProcess:
             except (OSError, ValueError):
                 return None
 
-    def _last_lines(self) -> str:
-        """The end of what the engine printed, as a sentence's second half."""
+    def _died(self, why: str) -> RunStopped:
+        what = "the engine died" + (f": {why}" if why else "")
+        fix = "run the same command again: it continues with what is missing"
+        return RunStopped(what, where=self._where, fix=fix)
+
+    def _why(self, reply: dict[str, Any]) -> str:
+        """An error's message; where it points to what was printed above, that."""
+        own = messages.plain(reply["error"] if reply["dead"] else f"{reply['type']}: {reply['error']}")
+        printed = self._said() if reply["dead"] or "above" in own else ""
+        return printed if printed and "above" in own else f"{own}; {printed}" if printed else own
+
+    def _said(self) -> str:
+        """The end of what the engine printed, as far as it says why."""
         self._log.flush()
         size = self._log.seek(0, os.SEEK_END)
         self._log.seek(max(0, size - LAST_BYTES))
-        lines = [line.strip() for line in self._log.read().decode("utf-8", "replace").splitlines() if line.strip()]
-        return ". Its last lines: " + " | ".join(line[:300] for line in lines[-LAST_LINES:]) if lines else ""
+        return " | ".join(messages.causes(self._log.read().decode("utf-8", "replace")))
 
     def close(self) -> None:
         """Ends the engine and every process that it started."""
         assert self._process.stdin is not None
+        is_answering = self._guard.locked()  # and nobody waits for it any more: it may hang
         with suppress(OSError):
             self._process.stdin.close()
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(END_SECONDS)
+            self._process.wait(0 if is_answering else END_SECONDS)
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         if self._process.stdout is not None:
             self._process.stdout.close()
         self._log.close()
-
-
-def _advice(text: str) -> str:
-    low = text.lower()
-    if "trace replay" in low:
-        return "leave out trace_replay: log-probabilities are then those of forced tokens, one request a token"
-    if any(word in low for word in MEMORY_WORDS):
-        return (
-            "give it less to read (max_model_len=), more memory (gpu_memory_utilization=, tensor_parallel_size=), or "
-            "smaller keys and values (kv_cache_dtype=fp8)"
-        )
-    if any(word in low for word in UNKNOWN_MODEL_WORDS):
-        return "use a version of the engine that knows this model (python=VENV/bin/python), or hf: where that does"
-    return "try the same model and options with the engine's own command; --debug shows more"

@@ -25,7 +25,7 @@ DEAD = ("EngineDeadError",)
 DEAD_LOOKS = 4
 """After this many looks in a row at a dead engine this process reports it. Until then the engine may report it
 itself."""
-CORE_ENDED = "the process in which it computes has ended"
+CORE_ENDED = "the process in which it computes has ended (a kill, or too little host memory)"
 
 
 class VllmEngine:

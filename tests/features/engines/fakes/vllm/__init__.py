@@ -20,6 +20,65 @@ __version__ = "0.32.0"
 FAULT = os.environ.get("FAKE_FAULT", "")
 
 
+class ValidationError(ValueError):
+    """As pydantic's, with what it adds to a message."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(
+            f"1 validation error for ModelConfig\n  {message} [type=value_error, input_value=ArgsKwargs((), {{'model': "
+            "...nderer_num_workers': 1}), input_type=ArgsKwargs]\n    For further information visit "
+            "https://errors.pydantic.dev/2.14/v/value_error"
+        )
+
+
+class LocalEntryNotFoundError(Exception):
+    """As the hub's."""
+
+
+NOT_STARTED = RuntimeError("Engine core initialization failed. See root cause above. Failed core proc(s): {}")
+START_FAULTS: dict[str, tuple[str, Exception]] = {
+    "memory": ("", ValueError("No available memory for the cache blocks. Try increasing `gpu_memory_utilization`")),
+    "unknown_model": (
+        "(MainProcess pid=7) ERROR 11-19 05:27:16 [repo_utils.py:126] Error parsing config for /m",
+        ValidationError("Value error, The checkpoint you are trying to load has model type `newmodel` but Transformers "
+                        "does not recognize this architecture.\n\nYou can update Transformers"),
+    ),
+    "core_fails": (
+        "(EngineCore pid=7) ValueError: Free memory on device cuda:0 is less than desired", NOT_STARTED
+    ),
+    "little_cache": (
+        """(MainProcess pid=7) INFO 11-19 05:27:16 [model.py:733] Resolved architecture: LlamaForCausalLM
+(EngineCore pid=8) ERROR 11-19 05:31:02 [core.py:1179] EngineCore failed to start.
+(EngineCore pid=8) ERROR 11-19 05:31:02 [core.py:1179] Traceback (most recent call last):
+(EngineCore pid=8) ERROR 11-19 05:31:02 [core.py:1179]   File "/e/vllm/v1/core/kv_cache_utils.py", line 1030, in _check
+(EngineCore pid=8) ERROR 11-19 05:31:02 [core.py:1179]     raise ValueError(
+(EngineCore pid=8) ERROR 11-19 05:31:02 [core.py:1179] ValueError: To serve at least one request with the model's max \
+seq len (65536), (2.81 GiB KV cache is needed, which is larger than the available KV cache memory (0.99 GiB). Based on \
+the available memory, the estimated maximum model length is 23168. Try increasing `gpu_memory_utilization`
+(EngineCore pid=8) Traceback (most recent call last):
+(EngineCore pid=8)     raise ValueError(
+(EngineCore pid=8)     ^^^^^^^^^^^^^^^^^
+""",
+        NOT_STARTED,
+    ),
+    "long_window": (
+        "",
+        ValidationError("Value error, User-specified max_model_len (16384) is greater than the derived max_model_len "
+                        "(max_position_embeddings=8192.0 or model_max_length=None in model's config.json)."),
+    ),
+    "wrong_dtype": ("", ValidationError("dtype.literal['auto','half']\n  Input should be 'auto' or 'half'")),
+    "heads": (
+        "",
+        ValidationError("Value error, Total number of attention heads (9) must be divisible by tensor parallel size (4)"),
+    ),
+    "no_hub": (
+        "",
+        LocalEntryNotFoundError("Got: ConnectError: [Errno -2] Name or service not known\nAn error happened while "
+                                "trying to locate the files on the Hub, and we cannot find the snapshot folder"),
+    ),
+}  # fmt: skip
+
+
 class EngineDeadError(Exception):
     """As vLLM's: the process in which the engine computes has ended, and nothing is answered any more."""
 
@@ -61,15 +120,12 @@ class LLM:
         if FAULT == "dies":
             print("EngineCore failed to start: CUDA driver version is insufficient", file=sys.stderr, flush=True)
             os._exit(3)
-        if FAULT == "memory":
-            raise ValueError("No available memory for the cache blocks. Try increasing gpu_memory_utilization")
-        if FAULT == "unknown_model":
-            raise ValueError("Model architectures ['NewForCausalLM'] are not supported for now")
-        if FAULT == "core_fails":  # the cause is in what the engine's own process printed
-            print("(EngineCore pid=7) ValueError: Free memory on device cuda:0 is less than desired", file=sys.stderr)
-            raise RuntimeError("Engine core initialization failed. See root cause above.")
+        if FAULT in START_FAULTS:
+            printed, error = START_FAULTS[FAULT]
+            print(printed, file=sys.stderr, flush=True)
+            raise error
         if FAULT == "old_runner" and options.get("enable_trace_replay"):
-            raise ValueError("trace replay requires Model Runner V2")
+            raise ValidationError("Value error, trace replay requires Model Runner V2")
         if "torch" in sys.modules or "leadline" in sys.modules:
             raise RuntimeError("CUDA may have been initialised in this process before the engine")
         unknown = set(options) - {
@@ -106,6 +162,8 @@ class LLM:
             print("(EngineCore pid=7) Killed", file=sys.stderr, flush=True)
             self.llm_engine.engine_core.resources.engine_dead = True
             time.sleep(3600)  # as 0.32.0 does: it waits for an answer that nobody writes
+        if FAULT == "hangs" and self.calls > 1:
+            time.sleep(3600)
         if FAULT == "dies_later" and self.calls > 1:
             print("torch.AcceleratorError: an illegal memory access was encountered", file=sys.stderr, flush=True)
             os._exit(9)
