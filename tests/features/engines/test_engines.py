@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -40,7 +41,7 @@ from leadline.run.events import Answered, Event
 from support.fake_engines import PYTHONPATH, model_folder
 from support.logprob_model import RuleLogprobModel
 from support.rule_lm import VOCABULARY, nats
-from support.served_process import is_alive
+from support.served_process import is_alive, is_gone
 
 DOCUMENT = np.random.default_rng(5).integers(8, VOCABULARY, 300).astype(np.int32)
 REPEATED = [DOCUMENT[a : a + 16] for a in (20, 90, 200)]
@@ -304,6 +305,21 @@ def test_an_engine_ends_when_the_process_that_started_it_is_killed(
     engine = int((tmp_path / "log").read_text().split()[1])
     while is_alive(engine):  # or this test hangs
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_what_an_engine_started_ends_with_it(
+    is_killed: bool, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_CORE", str(tmp_path / "core"))
+    opened = VLLM().open(str(folder))
+    core = int((tmp_path / "core").read_text())
+    assert is_alive(core)
+    if is_killed:
+        os.kill(opened._process._process.pid, signal.SIGKILL)
+        assert is_gone(core)
+    opened.close()
+    assert is_gone(core)
 
 
 def test_an_engine_finds_neither_torch_nor_leadline_in_its_process(folder: Path) -> None:

@@ -31,8 +31,8 @@ _ADVICE: Sequence[tuple[str, str]] = (
     (r"estimated maximum model length is (\d+)", "max_model_len={} is what fits; else " + MEMORY),
     (
         r"greater than the derived max_model_len \(\w+=(\d+)",
-        "leave out max_model_len, or give {} or less; VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 in the environment allows lengths "
-        "that the model was not made for",
+        "leave out max_model_len, or give {} or less; VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 in the environment allows more "
+        "than the model was made for",
     ),
     (r"unexpected keyword argument '(\w+)'", "leave out {}: this version of the engine has no such argument"),
     (r"divisible by tensor parallel size", "give a tensor_parallel_size that divides the number of attention heads"),

@@ -309,8 +309,22 @@ def end_with(parent: int) -> None:
     os.killpg(os.getpid(), signal.SIGKILL)
 
 
+def end_group_with_this() -> None:
+    """Starts a process that ends the group when this one is gone. What an engine started does not notice that this one
+    was killed, as Ray kills the children of an actor."""
+    worker = os.getpid()
+    if os.fork():
+        return
+    os.close(0)
+    os.close(1)
+    while os.getppid() == worker:
+        time.sleep(LOOK_SECONDS)
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
 def main() -> None:
     if len(sys.argv) > 1:
+        end_group_with_this()
         threading.Thread(target=end_with, args=(int(sys.argv[1]),), daemon=True).start()
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)

@@ -1,13 +1,14 @@
 """As much of vLLM's offline engine as is used, with its defaults and its refusals.
 
 FAKE_FAULT plants a fault. FAKE_LOG names a file that gets the number of prompts of each call, and the process.
-FAKE_MARK names a file that keeps a fault from happening twice.
+FAKE_MARK names a file that keeps a fault from happening twice, FAKE_CORE one that gets the number of a second process.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -69,7 +70,7 @@ the available memory, the estimated maximum model length is 23168. Try increasin
     "wrong_dtype": ("", ValidationError("dtype.literal['auto','half']\n  Input should be 'auto' or 'half'")),
     "heads": (
         "",
-        ValidationError("Value error, Total number of attention heads (9) must be divisible by tensor parallel size (4)"),
+        ValidationError("Value error, Number of attention heads (9) must be divisible by tensor parallel size (4)"),
     ),
     "no_hub": (
         "",
@@ -134,6 +135,9 @@ class LLM:
         }  # fmt: skip
         if unknown:
             raise TypeError(f"EngineArgs.__init__() got an unexpected keyword argument {sorted(unknown)[0]!r}")
+        if "FAKE_CORE" in os.environ:  # the process in which it computes
+            core = subprocess.Popen(["sleep", "3600"])
+            Path(os.environ["FAKE_CORE"]).write_text(str(core.pid))
         print("INFO loading", model)  # engines print to their standard output
         self.window, self.cache = options.get("max_model_len", 512), Cache(BLOCK)
         self.masked = options.get("logprobs_mode", "").startswith("processed")
