@@ -1,7 +1,7 @@
 """The process of an engine as this process sees it: started, asked, and ended with everything that it started.
 
 An engine has a process of its own, because it spawns processes itself, must not find CUDA initialised, and may need
-another Python than this one. When it dies, its last lines are in the error.
+another Python than this one. When it dies, the cause that it printed is in the error.
 """
 
 from __future__ import annotations
