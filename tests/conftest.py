@@ -35,6 +35,12 @@ settings.register_profile("leadline", deadline=None, suppress_health_check=[Heal
 settings.load_profile("leadline")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: in a quarter of their time tests wait for servers, processes and clocks."""
+    return len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)) + 1
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks cases as slow that `quick_cases(2, name=("niah", "kv"))` leaves out: of its test, only those cases stay
@@ -64,6 +70,15 @@ def no_secrets_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     """A value that one test uses as a key may be a word that another one reads."""
     monkeypatch.setattr(secrets, "_used", set())
     monkeypatch.setattr(secrets, "_short", set())
+
+
+@pytest.fixture(autouse=True)
+def _proofs_are_kept(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fitters begin with what the ones before them found out, except in the tests of fitting."""
+    from support.shared_banks import count_bank_again  # here, because it imports numpy
+
+    if request.path.parent.name != "text":
+        monkeypatch.setattr("leadline.text.fitting.fitter.count_bank", count_bank_again)
 
 
 @pytest.fixture
