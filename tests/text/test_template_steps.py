@@ -77,7 +77,7 @@ LARGE = {
 def test_a_template_that_takes_too_much_memory_is_refused_in_bounded_memory(
     source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chat, "RENDER_SECONDS", 3.0)
+    monkeypatch.setattr(chat, "RENDER_SECONDS", 1.0)
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     with pytest.raises(TokenizerError, match=r"memory|does not render"):
         render(source, {}, where="template")
