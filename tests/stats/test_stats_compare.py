@@ -16,7 +16,7 @@ from leadline.core.format import format_tokens
 from leadline.core.types import Cell
 from leadline.report.comparison import comparison_markdown, format_check, gate_markdown, junit_xml
 from leadline.results.comparability import comparability
-from leadline.stats.compare import compare, group_pairs, holm, mcnemar_midp, pair, sign_flip_p
+from leadline.stats.compare import _differences, compare, group_pairs, holm, mcnemar_midp, pair, sign_flip_p
 from leadline.stats.gate import _root_of_correlation, check_gate, parse_gate
 from leadline.stats.observations import FloatArray, Observations, observations
 from support.planted import archetype, candidate_of, planted
@@ -514,11 +514,12 @@ def test_degrees_of_freedom_come_from_the_documents_that_carry_the_variance() ->
 def test_differences_of_equal_models_cover_zero_with_unequal_documents(
     documents: list[int], noisy: list[int], nested: bool
 ) -> None:
-    """250 pairs: a standard error of 1.4 points at 95 %."""
+    """250 pairs: a standard error of 1.4 points at 95 %. Of the difference overall, before a correction for other
+    differences hides how often its p-value is small; those would take four fifths of the time."""
     rng, covered, different = np.random.default_rng(11), 0, 0
     for _ in range(250):
-        overall = compare(pair(*equal_models(documents, noisy, nested, rng)), resamples=200).overall
+        [overall] = _differences(pair(*equal_models(documents, noisy, nested, rng)), "overall", 200)
         covered += overall.estimate.interval.low <= 0 <= overall.estimate.interval.high
-        different += overall.verdict != "not significant"
+        different += overall.p < 0.05
     assert covered >= 0.92 * 250
-    assert different <= 0.05 * 250
+    assert different <= 0.07 * 250
