@@ -13,14 +13,13 @@ from leadline.core.registry import ModelName, provider
 from leadline.core.spec import make_spec
 from leadline.core.types import Cell, Document, Probe
 from leadline.features.published.report import published_scores
-from leadline.models.hf.smollm2 import fetch_gguf
 from leadline.models.openai.provider import OpenAIModel
 from leadline.models.openai.tokenizer import ServerTokenizer
 from leadline.run.measure import measure
 from leadline.store.runs import read_records
 from leadline.tasks.niah import Needle
 from support.fitting import fit
-from support.llama_server import MODEL, LlamaServer
+from support.llama_server import MODEL, LlamaServer, half_weights
 
 pytestmark = pytest.mark.real
 
@@ -31,7 +30,7 @@ TASK = Needle(keys=1, haystack="noise")
 
 @pytest.fixture(scope="module")
 def base_url() -> Iterator[str]:
-    with LlamaServer(fetch_gguf(), window=WINDOW) as server:
+    with LlamaServer(half_weights(), window=WINDOW) as server:
         yield server.base_url
 
 

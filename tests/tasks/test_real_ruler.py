@@ -10,18 +10,18 @@ import pytest
 from leadline.core.answers import Completion
 from leadline.core.records import Record
 from leadline.core.spec import make_spec
-from leadline.models.hf.smollm2 import ensure_folder, fetch_gguf
+from leadline.models.hf.smollm2 import ensure_folder
 from leadline.run.measure import measure
 from leadline.store.runs import read_records
 from leadline.tasks.ruler import PROSE_TASKS, TASKS
-from support.llama_server import MODEL, LlamaServer
+from support.llama_server import MODEL, LlamaServer, half_weights
 from support.question_data import squad
 from support.toy_tokenizers import SMALL_PROSE
 
 pytestmark = pytest.mark.real
 
 SHORT, LONG = 384, 512
-"""As short as they can be: this model reads some forty tokens a second on a small CPU."""
+"""As short as they can be: this model reads some hundred tokens a second on a small CPU."""
 NEEDLES = (*(name for name in TASKS if name.startswith("niah")), "passkey", "kv", "lines")
 OTHERS = (*(name for name in TASKS if not name.startswith("niah")), "qa_1")
 EASY = ("niah_single_1", "niah_single_2", "niah_multikey_1", "passkey")
@@ -37,7 +37,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Record]]:
         "cwe": {"demonstration": False, "answer_tokens": 60},
         "qa_1": {"data": str(squad(folder / "squad.json"))},
     }
-    with LlamaServer(fetch_gguf(), window=LONG + 64) as server:
+    with LlamaServer(half_weights(), window=LONG + 64) as server:
         # The tokenizer from a folder: asking the server for every piece of a haystack takes longer than the answers.
         model = f"openai:{MODEL}?base_url={server.base_url}&tokenizer={ensure_folder()}&max_tokens=16"
         for names, length in ((NEEDLES, SHORT), (OTHERS, LONG)):

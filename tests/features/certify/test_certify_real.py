@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from leadline.models.hf.smollm2 import fetch_gguf
 from support.commands import Say
 from support.served_process import free_port
 
@@ -17,9 +16,9 @@ pytestmark = pytest.mark.real
 
 def test_keys_and_values_of_four_bits_are_certified_against_sixteen(say: Say, tmp_path: Path) -> None:
     pytest.importorskip("xllamacpp")
-    from support.llama_server import command
+    from support.llama_server import command, half_weights
 
-    weights = fetch_gguf()
+    weights = half_weights()
     base = command(weights, free_port(), "--window", "512")
     candidate = command(weights, free_port(), "--window", "512", "--cache-type", "q4_0")
     result = say("certify", "--serve-base", base, "--serve-candidate", candidate, "--task", "niah", "--lengths", "256",

@@ -12,7 +12,6 @@ import pytest
 from leadline.core.registry import ModelName, provider
 from leadline.features.doctor.checks import examine
 from leadline.features.doctor.findings import CheckReport
-from leadline.models.hf.smollm2 import fetch_gguf
 
 pytestmark = pytest.mark.real
 
@@ -35,9 +34,9 @@ def assert_clean(found: CheckReport) -> None:
 
 def test_llama_cpp_with_a_small_model_has_no_findings() -> None:
     pytest.importorskip("xllamacpp")
-    from support.llama_server import MODEL, LlamaServer
+    from support.llama_server import MODEL, LlamaServer, half_weights
 
-    with LlamaServer(fetch_gguf(), window=768) as server:
+    with LlamaServer(half_weights(), window=768) as server:
         assert_clean(checked(f"openai:{MODEL}?base_url={server.base_url}"))
 
 

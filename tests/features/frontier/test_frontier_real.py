@@ -14,10 +14,9 @@ pytest.importorskip("xllamacpp")
 from leadline.core.answers import Completion
 from leadline.core.records import Record
 from leadline.core.spec import make_spec
-from leadline.models.hf.smollm2 import fetch_gguf
 from leadline.run.measure import measure
 from leadline.store.runs import read_records
-from support.llama_server import MODEL, LlamaServer
+from support.llama_server import MODEL, LlamaServer, half_weights
 
 pytestmark = pytest.mark.real
 
@@ -48,7 +47,7 @@ def test_a_model_in_process_answers_some_of_each(tmp_path: Path) -> None:
 
 
 def test_a_model_behind_a_server_answers_some_of_each(tmp_path: Path) -> None:
-    with LlamaServer(fetch_gguf(), window=LENGTH + 200) as server:
+    with LlamaServer(half_weights(), window=LENGTH + 200) as server:
         records = answered(f"openai:{MODEL}?base_url={server.base_url}", tmp_path / "run")
     assert {r.cell.task for r in records} == {family["name"] for family in FAMILIES}
     assert any(r.score for r in records)

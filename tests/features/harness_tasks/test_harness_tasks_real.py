@@ -15,13 +15,12 @@ import pytest
 import leadline
 from leadline.core.seeds import digest_prompt
 from leadline.core.types import Frame
-from leadline.models.hf.smollm2 import fetch_gguf
 from leadline.results.run import load_run
 from leadline.run.measure import measure
 from leadline.store.runs import read_records
 from support.commands import Say
 from support.environments import environment
-from support.llama_server import MODEL, LlamaServer
+from support.llama_server import MODEL, LlamaServer, half_weights
 
 pytestmark = pytest.mark.real
 
@@ -65,7 +64,7 @@ def said_by(*command: str, base_url: str, folder: Path, stream: Literal["stdout"
 
 @pytest.fixture(scope="module")
 def base_url() -> Iterator[str]:
-    with LlamaServer(fetch_gguf(), window=1024) as server:
+    with LlamaServer(half_weights(), window=1024) as server:
         yield server.base_url
 
 

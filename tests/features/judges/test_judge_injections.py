@@ -18,12 +18,11 @@ from leadline.features.judges.prompt import JudgePrompt, ParsedReply, parse_repl
 from leadline.features.judges.report import judged_section
 from leadline.features.judges.results import read_judged
 from leadline.features.judges.verdicts import RULE, read_verdicts
-from leadline.models.hf.smollm2 import fetch_gguf
 from leadline.report.terminal import show_section
 from support.fake_server import FakeServer
 from support.judged_runs import copy_run, inject, record_run
 from support.llama_server import MODEL as LLAMA
-from support.llama_server import LlamaServer
+from support.llama_server import LlamaServer, half_weights
 from support.scripted_judge import part, verdict_in
 
 
@@ -75,7 +74,7 @@ def test_a_small_real_judge_takes_no_verdict_from_an_injection_and_is_shown_to_b
         return parsed
 
     monkeypatch.setattr(judging, "parse_reply", recorded_reply)
-    with LlamaServer(fetch_gguf(), window=4096) as server:
+    with LlamaServer(half_weights(), window=4096) as server:
         judge, limits = f"openai:{LLAMA}?base_url={server.base_url}", Limits(workers=1, timeout=600)
         with pytest.raises(JudgeRefused, match="known cases"):
             judge_run(run, [judge], limits=limits)
