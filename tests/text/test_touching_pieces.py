@@ -51,6 +51,17 @@ def test_groups_have_the_tokens_of_their_text_and_are_tokenised_once(name: str, 
         assert name == "whitespace" or sound.all() or context.calls == calls, "no group is new any more"
 
 
+def test_some_thousand_joints_of_a_text_whose_joints_are_alike_are_proven_and_the_others_trusted() -> None:
+    """Proving every joint would take half of the time of a small run."""
+    bank, context = counted("whitespace", "prose")
+    for seed in range(5):
+        bank.joints(np.random.default_rng(seed).permutation(len(bank.bank.pieces))[:3000])
+    assert 2000 <= bank._proven <= 8000
+    calls = context.calls
+    bank.joints(np.random.default_rng(5).permutation(3000))
+    assert context.calls == calls
+
+
 def test_special_tokens_of_a_vocabulary_do_not_stand_in_texts(tmp_path: Path) -> None:
     """Where the vocabulary itself lists `<file_qzsep>`, `e_` is still in no token of a text."""
     toy = toy_tokenizer("gpt2")
