@@ -57,6 +57,20 @@ def test_odd_tasks_in_a_spec_end_no_command_with_70(recorded: Path, run: Path, s
         assert code not in (70, -1), (words[0], err)
 
 
+@pytest.mark.parametrize("value", [None, 0.5, "x", [1], {"a": []}], ids=json.dumps)
+def test_odd_notes_of_a_model_end_no_report_with_70(run: Path, say: Say, value: Any) -> None:
+    change(run, "model.notes", value)
+    assert say("report", str(run), "--json").code == 0
+
+
+@pytest.mark.parametrize("option", ["--set=wording=\udcff", "--set=sc\udcff=1", "--lengths=\udcff", "--task=\udcff"])
+def test_an_argument_that_is_not_utf_8_is_named(say: Say, option: str) -> None:
+    code, _, err = say("plan", "niah", "--model", "sim:perfect", "--lengths", "1k", option)
+    assert code == 64, err
+    assert "error:" in err
+    assert "fix:" in err
+
+
 @pytest.mark.parametrize("name", ["before", "after", "form", "prefill", "system", "turns", "fingerprint", "no_turns"])
 def test_an_odd_frame_ends_no_judge_with_70(run: Path, say: Say, name: str) -> None:
     for value in ([], ["x"], {"a": 1}, {"before": 1, "after": [], "joints": [1]}, 5, None, True, ["x", 1]):

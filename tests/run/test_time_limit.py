@@ -129,5 +129,4 @@ def test_the_command_ends_with_what_more_time_would_decide(say: Say) -> None:
         "--workers", "2", "--time", "1.5s", "--no-figure",
     )  # fmt: skip
     assert done.code == 0, done.err
-    assert "time      used up" in done.out
-    assert "the time of 1.5 s is used up" in done.err
+    assert "time      used up" in done.out  # between two looks or, on a fast machine, in one

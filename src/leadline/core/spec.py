@@ -249,10 +249,30 @@ def make_spec(values: Mapping[str, Any], *, where: str = "spec") -> Spec:
 
 def validated(cls: type[ModelT], values: Mapping[str, Any], *, where: str) -> ModelT:
     """An instance of `cls`. Raises pydantic's first error in plain words."""
+    require_utf8(values, where=where)
     try:
         return cls.model_validate(dict(values), context={"where": where})
     except ValidationError as error:
         raise plain_error(cls, error, where=where) from None
+
+
+def require_utf8(value: Any, *, where: str) -> None:
+    """Refuses text that UTF-8 cannot hold, such as an argument in another encoding: no file could keep it."""
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise UsageError(
+                f"{format_given(value)} is not UTF-8 text", where=where,
+                fix="write it in UTF-8; give a file whose name is in another encoding a link with a plain name",
+            ) from None  # fmt: skip
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            require_utf8(key, where=where)
+            require_utf8(inner, where=f"{where}.{key}")
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            require_utf8(inner, where=where)
 
 
 def plain_error(cls: type[BaseModel], error: ValidationError, *, where: str) -> LeadlineError:

@@ -460,7 +460,7 @@ def _not_measured(run: Run) -> list[str]:
     """What a reader might think was measured and was not."""
     table, whole = run.table, run.table.whole
     lines = [f"Reading mode {run.reading}: {READING_NOTES.get(run.reading, 'unknown')}."]
-    notes = [sanitise(str(note), 300) for note in run.manifest.model.get("notes", ())]
+    notes = [sanitise(note, 300) for note in run.manifest.notes]
     tasks = tuple(f"{sanitise(title, 300)}:" for title in run.manifest.tasks)  # names stay as they are
     lines += [f"{note if note.startswith(tasks) else note[:1].upper() + note[1:]}." for note in notes]
     longest = max(_measured_lengths(run), default=0)

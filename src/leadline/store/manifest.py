@@ -115,6 +115,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     created: str
     sessions: tuple[Session, ...] = ()
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the model's card says to every reader; none where a damaged file has something else."""
+        notes = self.model.get("notes")
+        return tuple(map(str, notes)) if isinstance(notes, list) else ()
+
     def identity(self) -> dict[str, Any]:
         return {"spec": self.spec, "fingerprints": self.fingerprints}
 
