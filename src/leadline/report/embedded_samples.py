@@ -237,7 +237,7 @@ def _compressed(rows: Sequence[SampleRow]) -> str:
 def _indexes(texts: Sequence[str | None], strings: dict[str, int]) -> list[int | None]:
     """Each text as its index in `strings`; new texts are added."""
     indexes = {text: strings.setdefault(text, len(strings)) for text in dict.fromkeys(texts) if text is not None}
-    return list(map(indexes.get, texts))
+    return [None if text is None else indexes[text] for text in texts]
 
 
 def _left_out(limits: PackLimits) -> str:
