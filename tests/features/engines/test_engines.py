@@ -172,7 +172,12 @@ def test_the_engine_says_what_it_is_and_what_it_holds(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("fault", "options", "what", "fix"),
     [
-        ("dies", {}, "the engine died while it started: .*CUDA driver version is insufficient", "own command"),
+        (
+            "dies",
+            {},
+            "the engine died while it started: exit code 3; .*CUDA driver version is insufficient",
+            "own command",
+        ),
         ("memory", {}, "No available memory for the cache blocks", "gpu_memory_utilization="),
         ("core_fails", {}, "did not start: ValueError: Free memory on device cuda:0 is less", "max_model_len="),
         ("little_cache", {}, "did not start: ValueError: To serve at least one", "max_model_len=23168 is what fits"),
@@ -253,7 +258,7 @@ def test_log_probabilities_that_are_not_numbers_are_a_failure(folder: Path, monk
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
-        ("dies_later", "illegal memory access"),
+        ("dies_later", "the engine died: exit code 9; torch.AcceleratorError: an illegal memory access"),
         ("core_dies", "the engine died: torch.OutOfMemoryError: CUDA out of memory"),
         ("core_killed", "the process in which it computes has ended.*Killed"),
     ],

@@ -12,9 +12,10 @@ LOOKED_AT = 60
 """Lines at the end of a log among which an error counts as the cause."""
 MOST_CHARACTERS = 500
 
-_LOG_PREFIX = re.compile(r"^(\([^)]*\)\s*)?((DEBUG|INFO|WARNING|ERROR|CRITICAL) [\d-]+ [\d:]+ \[[^\]]*\]\s?)?")
+_LOG_PREFIX = re.compile(r"^(\([^)]*\)\s?)?((DEBUG|INFO|WARNING|ERROR|CRITICAL) [\d-]+ [\d:]+ \[[^\]]*\]\s?)?")
 _CHATTER = ("DEBUG", "INFO", "WARNING")
-_FRAME = re.compile(r'^(File "|Traceback |During handling |The above exception |[\^~ ]+$)')
+_NO_CAUSE = re.compile(r"^(\s|Traceback |During handling |The above exception |\[W\d|Loading )|Warning: ")
+"""Frames and code, which are indented, warnings and progress."""
 _ERROR = re.compile(r"^[\w.]*(Error|Exception)\b.*:")
 _VALIDATION = (
     re.compile(r"\bValidationError: \d+ validation errors? for \w+\s+(Value error, )?"),
@@ -63,17 +64,12 @@ def plain(message: str) -> str:
 def causes(log: str) -> list[str]:
     """The lines at the end of an engine's log that say why it ended: errors if there are any, else the last."""
     errors, others = dict[str, None](), dict[str, None]()
-    is_code = False
     for raw in log.splitlines()[-LOOKED_AT:]:
         prefix = _LOG_PREFIX.match(raw)
-        level = prefix[3] if prefix is not None else None
-        line = raw[prefix.end() :].strip() if prefix is not None else raw.strip()
-        if not line or level in _CHATTER:
-            continue
-        if is_code or _FRAME.match(line):
-            is_code = line.startswith('File "')
-            continue
-        (errors if _ERROR.match(line) else others)[_shortened(line)] = None
+        assert prefix is not None  # it may be empty
+        line = raw[prefix.end() :]
+        if line.strip() and prefix[3] not in _CHATTER and not _NO_CAUSE.search(line):
+            (errors if _ERROR.match(line) else others)[_shortened(line.strip())] = None
     return [*errors][-LAST_ERRORS:] or [*others][-LAST_LINES:]
 
 

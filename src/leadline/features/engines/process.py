@@ -77,9 +77,8 @@ class EngineProcess:
         message = {"do": "start", "engine": self._engine, "model": model, "revision": revision, "options": options}
         reply = self._exchange(message)
         if reply is None:
-            why = self._said()
-            what = "the engine died while it started" + (f": {why}" if why else "")
-            raise SourceError(what, where=self._where, fix=messages.advice(why))
+            why = self._end()
+            raise SourceError(f"the engine died while it started: {why}", where=self._where, fix=messages.advice(why))
         if "error" not in reply:
             description: dict[str, Any] = reply["ok"]
             return description
@@ -92,7 +91,7 @@ class EngineProcess:
         """Raises EngineRefused with the engine's own message; RunStopped when it died."""
         reply = self._exchange(message)
         if reply is None:
-            raise self._died(self._said())
+            raise self._died(self._end())
         if "error" not in reply:
             return reply["ok"]
         if reply["dead"]:
@@ -150,9 +149,16 @@ class EngineProcess:
                 return None
 
     def _died(self, why: str) -> RunStopped:
-        what = "the engine died" + (f": {why}" if why else "")
         fix = "run the same command again: it continues with what is missing"
-        return RunStopped(what, where=self._where, fix=fix)
+        return RunStopped(f"the engine died: {why}", where=self._where, fix=fix)
+
+    def _end(self) -> str:
+        """How the process ended, and what it printed about it."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(END_SECONDS)
+        code = self._process.returncode
+        how = f"exit code {code}" if code is None or code >= 0 else f"ended by {signal.Signals(-code).name}"
+        return f"{how}; {said}" if (said := self._said()) else how
 
     def _why(self, reply: dict[str, Any]) -> str:
         """An error's message; where it points to what was printed above, that."""
