@@ -80,6 +80,38 @@ def test_the_logs_of_a_session_have_no_time_out_of_order() -> None:
     assert not re.search(r"\d{4}-\d{2}-\d{2}", written)
 
 
+def test_calls_of_a_session_return_what_they_asked_for() -> None:
+    paragraphs = text("agent", 9, 60_000).split("\n\n")
+    calls = [(json.loads(head), rest) for head, *rest in (p.split("\n") for p in paragraphs) if head[:7] == '{"tool"']
+    counted = 0
+    for call, rest in calls:
+        asked = call["arguments"]
+        command = asked.get("command", "")
+        limit = asked.get("limit") or asked.get("lines") or asked.get("first")
+        if found := re.search(r" -n (\d+) ", command):
+            limit = int(found[1])
+        if limit:
+            counted += 1
+            assert len(rest) == limit + (call["tool"] == "query")
+        if call["tool"] == "search":
+            assert all(asked["pattern"] in line for line in rest[:3])
+        if call["tool"] == "http":
+            assert asked["url"].endswith(f"/{next(iter(json.loads(chr(10).join(rest)).values()))}")
+        if " report " in command:
+            assert sum(int(n) for n in re.findall(r"(\d+)%", "".join(rest))) == 100
+        if command.startswith("pytest"):
+            runs = re.findall(r" ([.s]+) ", "\n".join(rest))
+            passed, skipped = rest[-1].split(" passed")[0], re.search(r"(\d+) skipped", rest[-1])
+            assert int(passed) == "".join(runs).count(".")
+            assert (int(skipped[1]) if skipped else 0) == "".join(runs).count("s")
+    assert counted > 100
+    for diff in (p for p in paragraphs if p.startswith("--- ")):
+        old, new, hunk, *lines = diff.split("\n")
+        assert old[6:] == new[6:]
+        before, after = re.search(r"-\d+,(\d+) \+\d+,(\d+) ", hunk).groups()  # type: ignore[union-attr]
+        assert [sum(line[0] in signs for line in lines) for signs in (" -", " +")] == [int(before), int(after)]
+
+
 @pytest.mark.parametrize(
     ("name", "slip"),
     [
@@ -88,6 +120,8 @@ def test_the_logs_of_a_session_have_no_time_out_of_order() -> None:
         ("german", r"sieht nach (eine?|\w+ (Stunden|Meilen|Kehren))\b|rührt es an|\bweil \w+ \w+ (hört|merkt) am\b"
                    r"|bleibt was\b|erzählt dazu \w+( \w+)? Antwort|, (zahlt pünktlich|hört alles)\."),
         ("spanish", r"\blos (sábado|domingo)\b"),
+        ("agent", r"\ba [aeio]|\ban [^aeiou]|\btells that\b|explain why (does|would)|instead of the"
+                  r"|the (updated|created)\b|the (quotes|orders|metrics|reports|alerts) \w+s\b|\w[sy]s = "),
     ],
 )  # fmt: skip
 def test_slips_that_readers_found_do_not_come_back(name: str, slip: str) -> None:

@@ -14,12 +14,14 @@ from leadline.text.fitting.bank import CountedBank, count_bank
 from leadline.text.fitting.joints import ContextTokenizer
 from leadline.text.fitting.order import PieceOrder
 from leadline.text.sources import open_source
-from leadline.text.tokenizers import FileTokenizer
+from leadline.text.tokenizers import FileTokenizer, open_tokenizer
 from support.exact_lengths import TOKENIZERS, opened
 from support.toy_tokenizers import toy_tokenizer
 
 if TYPE_CHECKING:
     from leadline.core.types import Ids
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "tokenizers"
 
 
 class CountingContext(ContextTokenizer):
@@ -60,6 +62,31 @@ def test_some_thousand_joints_of_a_text_whose_joints_are_alike_are_proven_and_th
     calls = context.calls
     bank.joints(np.random.default_rng(5).permutation(3000))
     assert context.calls == calls
+
+
+def test_two_line_breaks_before_a_digit_are_not_judged_by_one() -> None:
+    """SmolLM2's tokenizer parts digits first, so that `\\n\\n` is one token before a digit and two before a letter."""
+    bank, context = counted("digits", "agent")
+    encode = {text: context.encode(text, followed=True) for text in ("ok.\n", "ok.\n\n", "4 rows")}
+    assert bank.splits("ok.\n", encode["ok.\n"], "4 rows", encode["4 rows"])
+    assert not bank.splits("ok.\n\n", encode["ok.\n\n"], "4 rows", encode["4 rows"])
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama3", "digits"])
+def test_every_joint_of_a_session_is_sound_where_words_are_split_first(name: str) -> None:
+    bank, _ = counted(name, "agent")
+    for seed in (1, 2):
+        assert PieceOrder(bank, open_source("agent").filler(seed=seed).arrange(6000)).all_sound
+
+
+def test_an_indentation_is_split_before_its_last_space_where_that_is_part_of_the_next_word() -> None:
+    across = ContextTokenizer(open_tokenizer(str(GOLDEN / "across-words.json")))
+    for context in (*(ContextTokenizer(opened(name)) for name in TOKENIZERS), across):
+        assert not context.splits_characters("\n", "    ")
+        if context.splits_characters("\n   ", " d"):
+            for word in (" define", " x", " dust"):
+                left, right = "ok:\n   ", f"{word} a"
+                assert context.is_sound(left, context.encode(left), right, context.encode_between(right))
 
 
 def test_special_tokens_of_a_vocabulary_do_not_stand_in_texts(tmp_path: Path) -> None:

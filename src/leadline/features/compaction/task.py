@@ -76,7 +76,7 @@ class Memory:
 class Compaction(WordedTask):
     """Recall facts from what a compactor kept of a long session. Depth is their age: 0 is the oldest."""
 
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     readings: ClassVar[tuple[Reading, ...]] = ("fresh",)
     category: ClassVar[str] = "agents"
 

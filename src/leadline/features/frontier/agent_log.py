@@ -86,7 +86,7 @@ class AgentLog(WordedTask):
     from one to as many as there is room for, so that no place in it says which command is asked for.
     """
 
-    version: ClassVar[str] = "3"
+    version: ClassVar[str] = "4"
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "retrieval"
 

@@ -66,7 +66,7 @@ class SessionStep:
 class ToolCalls(WordedTask):
     """Make the tool call that a step of a long session needs. Depth is where its newest facts are."""
 
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     readings: ClassVar[tuple[Reading, ...]] = ("fresh",)
     category: ClassVar[str] = "agents"
 

@@ -2,7 +2,7 @@
 
 A document is assembled from pieces whose tokens are known. That is exact only where the tokenizer splits at the joint
 anyway, so joints are proven: neighbours in a real text by tokenising that text whole, other neighbours once for each
-pair of touching tokens.
+pair of touching tokens and white space.
 """
 
 from __future__ import annotations
@@ -20,7 +20,16 @@ from leadline.core.drafts import PieceBank
 from leadline.core.errors import SourceError
 from leadline.core.files import cache_folder, read_cache, write_cache
 from leadline.core.seeds import digest
-from leadline.text.fitting.joints import PROOF_CHARACTERS, SOUND, UNKNOWN, ContextTokenizer, JointTable, number_distinct
+from leadline.text.fitting.joints import (
+    PROOF_CHARACTERS,
+    SOUND,
+    UNKNOWN,
+    ContextTokenizer,
+    JointTable,
+    first_edge,
+    last_edge,
+    number_distinct,
+)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -58,7 +67,7 @@ class CountedBank:
     _proven: int = 0
     """Joints in other orders than the bank's that were found sound."""
     _failed: int = 0
-    _pairs: dict[tuple[int, int], bool] = field(default_factory=dict)
+    _pairs: dict[tuple[int, int, str, str], bool] = field(default_factory=dict)
     _with_groups: tuple[Ids, Indices, npt.NDArray[np.object_]] = field(init=False)
     """Tokens, starts and texts of all pieces, and of groups of them after that."""
     _groups: dict[tuple[int, ...], int] = field(default_factory=dict)
@@ -192,13 +201,14 @@ class CountedBank:
         return self.bank.ending or (shortest if all(end.endswith(shortest) for end in ends) else "") or " "
 
     def splits(self, left: str, left_ids: Ids, right: str, right_ids: Ids) -> bool:
-        """Whether the joint of two texts is sound. Proven once for each pair of touching tokens."""
+        """Whether the joint of two texts is sound. Proven once for each pair of touching tokens and edges."""
         if self.distrust_joints or not len(left_ids) or not len(right_ids):
             return False
-        pair = (int(left_ids[-1]), int(right_ids[0]))
+        edges = last_edge(left), first_edge(right)
+        pair = (int(left_ids[-1]), int(right_ids[0]), *edges)
         known = self._pairs.get(pair)
         if known is None:
-            known = self._pairs[pair] = self.context.splits_characters(left[-1:], right[:1]) and self.context.is_sound(
+            known = self._pairs[pair] = self.context.splits_characters(*edges) and self.context.is_sound(
                 left, left_ids, right, right_ids
             )
         return known
@@ -252,8 +262,8 @@ class CountedBank:
         return sound
 
     def _characters_split(self, left: Indices, right: Indices) -> npt.NDArray[np.bool_]:
-        """Whether the tokenizer can split at all between the two characters of each joint."""
-        (firsts, first), (lasts, last) = self._edge_characters
+        """Whether the tokenizer can split at all between the two edges of each joint."""
+        (firsts, first), (lasts, last) = self._edges
         pairs = last[left] * len(firsts) + first[right]
         splits = np.zeros(len(lasts) * len(firsts), np.bool_)
         for pair in np.flatnonzero(np.bincount(pairs)).tolist():
@@ -291,14 +301,16 @@ class CountedBank:
 
     @cached_property
     def _joint_table(self) -> JointTable:
-        (_, first), (_, last) = self._edge_characters
+        (_, first), (_, last) = self._edges
         return JointTable(first, last, self.ids, self.starts)
 
     @cached_property
-    def _edge_characters(self) -> tuple[tuple[list[str], Indices], tuple[list[str], Indices]]:
-        """The distinct first characters and the index of that of each piece; the same for last characters."""
+    def _edges(self) -> tuple[tuple[list[str], Indices], tuple[list[str], Indices]]:
+        """The distinct first edges and the index of that of each piece; the same for last edges."""
         pieces = self.bank.pieces
-        return number_distinct([piece[:1] for piece in pieces]), number_distinct([piece[-1:] for piece in pieces])
+        return number_distinct([first_edge(piece) for piece in pieces]), number_distinct(
+            [last_edge(piece) for piece in pieces]
+        )
 
 
 def _is_consecutive(order: Indices) -> bool:

@@ -129,14 +129,17 @@ class ContextTokenizer:
         return None if ends is None else (ends, 0, 0)
 
     def splits_characters(self, left: str, right: str) -> bool:
-        """Whether the tokenizer always splits between two such characters.
+        """Whether the tokenizer always splits between two such edges of texts.
 
-        All tokenizers split beside white space, but not reliably inside it. Inside a word only those split that
-        pre-tokenise words into parts, which is tested on random words, and never where a token holds both characters:
-        a vocabulary learned from code may have `def"`, which random words hardly ever contain.
+        All tokenizers split beside white space, but inside it at most before the last space, which belongs to the next
+        word. Inside a word only those split that pre-tokenise words into parts. Both are tested on random words. A word
+        is never split where a token holds both characters: a vocabulary learned from code may have `def"`, which random
+        words hardly ever contain.
         """
-        if left.isspace() or right.isspace():
-            return not (left.isspace() and right.isspace())
+        if left.isspace() or right[:1].isspace():
+            return not (left.isspace() and right[:1].isspace()) or (
+                not right.isspace() and self._splits_words(left, right)
+            )
         splits = self._character_splits.get((left, right))
         if splits is None:
             splits = not self._are_in_a_token(left + right) and self._splits_words(left, right)
@@ -148,7 +151,7 @@ class ContextTokenizer:
 
     def _splits_words(self, left: str, right: str) -> bool:
         """Whether random words are split between characters of these classes."""
-        key = (_character_class(left), _character_class(right))
+        key = (_character_class(left), right[:-1] + _character_class(right[-1]))
         if key not in self._class_splits:
             draw = rng("joints", *key)
             self._class_splits[key] = all(self._splits_word(left, right, draw) for _ in range(IN_WORD_TRIALS))
@@ -200,11 +203,27 @@ class ContextTokenizer:
 
     def _splits_word(self, left: str, right: str, draw: random.Random) -> bool:
         def like(edge: str) -> str:
-            return edge if not edge.isalnum() else draw.choice("0123456789" if edge.isdigit() else "abcdefghinorst")
+            if not edge[-1].isalnum():
+                return edge
+            return edge[:-1] + draw.choice("0123456789" if edge[-1].isdigit() else "abcdefghinorst")
 
         before = " " + "".join(draw.choices("abcdeforst0123456789", k=draw.randrange(1, 9))) + like(left)
+        if left.isspace():
+            before = before[: -len(left)] + draw.choice(("", ".", "):", '",')) + left
         after = like(right) + "".join(draw.choices("abcdeforst0123456789", k=draw.randrange(1, 9)))
         return self.is_sound(before, self._after_anchor(before), after, self._after_anchor(after))
+
+
+def first_edge(text: str) -> str:
+    """The white space that a text begins with, or its first character; both where it begins with one space."""
+    spaces = len(text) - len(text.lstrip())
+    return text[: max(spaces, 1) + (text[:spaces] == " ")]
+
+
+def last_edge(text: str) -> str:
+    """The white space that a text ends with, or its last character: `\\n\\n` may be one token before a digit, and two
+    before a letter."""
+    return text[len(text.rstrip()) :] or text[-1:]
 
 
 def _character_class(character: str) -> str:
@@ -217,17 +236,17 @@ MOST_PAIRS = 1 << 24
 
 
 class JointTable:
-    """For pieces in any order: whether joints are sound, one verdict for each pair of touching tokens and characters.
+    """For pieces in any order: whether joints are sound, one verdict for each pair of touching tokens and edges.
 
     What a tokenizer splits on is next to the joint, so the end of the left piece and the beginning of the right piece
     decide.
     """
 
-    def __init__(self, first_characters: Indices, last_characters: Indices, ids: Ids, starts: Indices) -> None:
-        """The table of pieces whose tokens are ids[starts[i] : starts[i + 1]]; their characters as numbers."""
+    def __init__(self, first_edges: Indices, last_edges: Indices, ids: Ids, starts: Indices) -> None:
+        """The table of pieces whose tokens are ids[starts[i] : starts[i + 1]]; their edges as numbers."""
         last_ids, first_ids = ids[np.maximum(starts[1:] - 1, 0)], ids[np.minimum(starts[:-1], len(ids) - 1)]
-        lasts, self._last = number_distinct_pairs(last_ids, last_characters)
-        firsts, self._first = number_distinct_pairs(first_ids, first_characters)
+        lasts, self._last = number_distinct_pairs(last_ids, last_edges)
+        firsts, self._first = number_distinct_pairs(first_ids, first_edges)
         self._last *= firsts
         size = lasts * firsts
         self._table = np.zeros(size if size <= MOST_PAIRS else 0, np.int8)

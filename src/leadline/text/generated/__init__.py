@@ -41,6 +41,8 @@ VERSION = 2
 NAMES = ("prose", "legal", "medical", "reports", "chat", "code", "agent", "german", "french", "spanish")
 LINES = ("code", "agent")
 """Texts in which a fact is a line of its own."""
+SAFE_JOINTS = ("agent",)
+"""Texts whose pieces are parted where tokenizers split, so that facts come before lines without indentation only."""
 DEALT_LEVELS = 3
 """Levels of expansion at which the patterns of a section are dealt like cards, so that none comes twice in a text
 before all have come. Below are short phrases, which may."""
@@ -83,7 +85,8 @@ class Grammar:
         saved = read_cache(file, lambda data: dict(np.load(io.BytesIO(data))))
         if saved is not None:
             return bytes(saved["pieces"]).decode().split("\0"), Tables(*(saved[name] for name in Tables._fields))
-        compiler = Compiler(read_symbols(self.source)).compile("\n\n\n" if self.name == "code" else "\n\n")
+        compiler = Compiler(read_symbols(self.source), self.name in SAFE_JOINTS)
+        compiler.compile("\n\n\n" if self.name == "code" else "\n\n")
         pieces, tables, data = list(compiler.pieces), _tables(compiler), io.BytesIO()
         np.savez(data, pieces=np.frombuffer("\0".join(pieces).encode(), np.uint8), **tables._asdict())
         write_cache(file, data.getvalue())

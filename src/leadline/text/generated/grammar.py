@@ -209,6 +209,9 @@ class Compiler:
     surrounds it."""
 
     symbols: dict[str, Symbol]
+    safe_joints: bool = False
+    """Whether a piece ends with the indentation of the next line, but for its last space, and never with punctuation
+    inside a word: tokenizers that split words first split there, and not between a line break and an indentation."""
     pieces: dict[str, int] = field(default_factory=dict)
     variants: dict[object, int] = field(default_factory=dict)
     alternatives: list[list[list[int]]] = field(default_factory=list)
@@ -246,10 +249,14 @@ class Compiler:
         words = _WORD.findall(pattern)
         for number, (lead, word, breaks) in enumerate(words):
             indent = around.indent + lead if begins_line else ""
-            here = Around(lead=indent or lead, indent=indent)
+            here = Around(lead=indent[-1:] if self.safe_joints and indent else indent or lead, indent=indent)
             if number == 0:
                 here = around._replace(lead=around.lead + lead, indent=indent)
-            here = here._replace(after=breaks + (around.after if number == len(words) - 1 else ""))
+            if number == len(words) - 1:
+                breaks += around.after
+            elif breaks and self.safe_joints:
+                breaks += (around.indent + words[number + 1][0])[:-1]
+            here = here._replace(after=breaks)
             begins_line = bool(breaks)
             options = self._options(word, here)
             if len(run) * max(len(options), 1) > MOST_WRITTEN_OUT or not options:
@@ -300,7 +307,7 @@ class Compiler:
         if "{" not in rest:
             return [self.variant(symbol, inside._replace(after=rest + around.after))]
         if self._products(word) > MOST_PRODUCTS:
-            glued = rest[: rest.index("{")] if rest[0] not in "._([" else ""
+            glued = "" if self.safe_joints or rest[0] in "._([" else rest[: rest.index("{")]
             head = self.variant(symbol, inside._replace(after=glued))
             return [head, *self._slots(rest[len(glued) :], Around(after=around.after, indent=around.indent))]
         alone, of = inside._replace(lead="", after=""), self.symbols[symbol]
