@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from leadline.core.answers import Completion, Failure
 from leadline.core.format import (
+    format_count,
     format_depth,
     format_length,
     format_percent,
@@ -178,7 +179,8 @@ def _percent(estimate: Estimate) -> str:
 def _parts(results: CompactionResults) -> Iterator[SectionPart]:
     yield SectionText(NOTE)
     for name, reasons in results.failures.items():
-        failure = sanitise(f"{name}: {len(reasons)} sessions could not be compacted, as: {reasons[0]}", 300)
+        count = format_count(len(reasons), "session")
+        failure = sanitise(f"{name}: {count} could not be compacted: {reasons[0]}", 300)
         yield SectionText(failure, "warning")
     yield TextTable("", COLUMNS, [_row(recall) for recall in results.recalls])
     kinds = sorted({kind for recalls in results.by_kind.values() for kind in recalls})
