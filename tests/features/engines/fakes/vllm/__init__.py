@@ -136,8 +136,8 @@ class LLM:
         if unknown:
             raise TypeError(f"EngineArgs.__init__() got an unexpected keyword argument {sorted(unknown)[0]!r}")
         if "FAKE_CORE" in os.environ:  # the process in which it computes
-            core = subprocess.Popen(["sleep", "3600"])
-            Path(os.environ["FAKE_CORE"]).write_text(str(core.pid))
+            process = subprocess.Popen(["sleep", "3600"])
+            Path(os.environ["FAKE_CORE"]).write_text(str(process.pid))
         print("INFO loading", model)  # engines print to their standard output
         self.window, self.cache = options.get("max_model_len", 512), Cache(BLOCK)
         self.masked = options.get("logprobs_mode", "").startswith("processed")
