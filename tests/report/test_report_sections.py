@@ -68,6 +68,8 @@ def test_a_section_is_in_the_terminal_the_page_the_json_and_the_figures(run: Run
     assert '<a href="#mine-0">Mine</a>' in html
     assert "<h2>Mine, 1</h2>" in html
     assert '<p class="warning">Mind this &lt;b&gt;.</p>' in html
+    section = html.partition('<section id="mine-0">')[2].partition("</section>")[0]
+    assert [section.count(each) for each in ('<div class="wide not-phone"', '<div class="wide phone"')] == [1, 1]
     assert run_values(run)["mine"] == {"runs": 1}
     assert "mine" in [name for name, _ in figures_of(run)]
     chosen = main_figure(run)

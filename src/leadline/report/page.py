@@ -316,7 +316,8 @@ def _part_value(part: SectionPart, suffix: str) -> tuple[str, Any]:
     if isinstance(part, SectionText):
         return part.kind, part.text
     if isinstance(part, SectionFigure):
-        return "figure", PageFigure(part.draw(False), f"{part.name}-{suffix}")
+        name = f"{part.name}-{suffix}"
+        return "figure", (PageFigure(part.draw(False), name), PageFigure(part.draw(True), f"phone-{name}"))
     return "table", part
 
 

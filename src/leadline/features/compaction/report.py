@@ -201,7 +201,7 @@ def _figure(results: CompactionResults, narrow: bool) -> Figure:
     series: dict[str, dict[str, Estimate]] = {}
     for recall in ordered:
         series.setdefault(recall.compactor, {})[format_tokens(recall.retained)] = recall.recall
-    panels = [CurvePanel("recall at retained tokens", "tokens retained", labels, series)]
+    panels = [CurvePanel("recall at retained tokens", "tokens retained", labels, series, y_title="recall")]
     ages = sorted({age for recalls in results.by_age.values() for age in recalls})
     by_age = {
         name: {format_depth(age): estimate for age, estimate in recalls.items()}
@@ -209,7 +209,13 @@ def _figure(results: CompactionResults, narrow: bool) -> Figure:
     }
     if len(ages) > 1:
         panels.append(
-            CurvePanel("recall by age", "place in the session (0%: oldest)", [format_depth(a) for a in ages], by_age)
+            CurvePanel(
+                "recall by age",
+                "place in the session (0%: oldest)",
+                [format_depth(a) for a in ages],
+                by_age,
+                y_title="recall",
+            )
         )
     return panel_figure(panels, f"{NOTE} Bands: 95% intervals.", TITLE, narrow=narrow)
 

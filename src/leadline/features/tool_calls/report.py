@@ -146,6 +146,7 @@ def _figure(steps_of_tasks: Sequence[CallSteps], narrow: bool) -> Figure:
             "context length (tokens)",
             [format_length(n) for n in steps.lengths],
             {NAMES[s]: {format_length(n): e for n, e in by_length.items()} for s, by_length in steps.passed.items()},
+            y_title="share of calls past the step",
         )
         for steps in steps_of_tasks
     ]

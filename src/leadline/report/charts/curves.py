@@ -107,7 +107,13 @@ def _is_number(text: str) -> bool:
 
 MANY = len(SERIES)
 ACCURACY_SCALE = alt.Scale(domain=[0, 1])
-ACCURACY_AXIS = alt.Axis(format=".0%", values=[0, 0.25, 0.5, 0.75, 1], grid=True, title="accuracy", **QUIET)
+
+
+def share_axis(title: str) -> alt.Axis:
+    return alt.Axis(format=".0%", values=[0, 0.25, 0.5, 0.75, 1], grid=True, title=title, **QUIET)
+
+
+ACCURACY_AXIS = share_axis("accuracy")
 
 
 @unchecked

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import altair as alt
 
 from leadline.core.format import format_percent, sanitise
-from leadline.report.charts.curves import ACCURACY_AXIS, ACCURACY_SCALE, band_layers, length_axis
+from leadline.report.charts.curves import ACCURACY_SCALE, band_layers, length_axis, share_axis
 from leadline.report.charts.theme import (
     QUIET,
     SERIES,
@@ -33,6 +33,8 @@ class CurvePanel:
     labels: Sequence[str]
     """In the order in which they stand on the axis."""
     series: Mapping[str, Mapping[str, Estimate]]
+    y_title: str = "accuracy"
+    """What the shares are of, where they are no differences."""
     difference: bool = False
     """Whether the numbers are differences of shares, from -1 to 1, drawn in points on a scale of their own."""
 
@@ -66,7 +68,7 @@ def _layers(panel: CurvePanel, rows: str) -> list[alt.Chart]:
     base = alt.Chart(alt.NamedData(rows)).encode(length_axis(list(panel.labels), panel.x_title), colour)
     opacity = 0.16 if len(names) <= 3 else 0.08
     if not panel.difference:
-        return band_layers(base, ACCURACY_SCALE, ACCURACY_AXIS, opacity)
+        return band_layers(base, ACCURACY_SCALE, share_axis(panel.y_title), opacity)
     axis = alt.Axis(format="+.0f", grid=True, title="points", tickCount=5, **QUIET)
     return band_layers(base, alt.Scale(zero=True, nice=True), axis, opacity)
 
