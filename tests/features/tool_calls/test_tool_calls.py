@@ -10,7 +10,7 @@ import pytest
 
 from leadline.core import registry
 from leadline.core.answers import Completion
-from leadline.core.errors import TokenizerError
+from leadline.core.errors import LengthError, TokenizerError
 from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.types import Cell, Document, Question
 from leadline.features.tool_calls.report import call_steps, tool_calls_section
@@ -127,6 +127,19 @@ def test_tools_can_be_declared_in_the_text() -> None:
     assert not document.tools
     assert "You can call these tools:" in document.text
     assert document.probes[0].notes == ()
+
+
+def test_a_length_that_is_too_short_is_named_where_the_template_declares_no_tools() -> None:
+    template = ChatTemplate(SOURCES["llama3"], where="the template of x")
+    fitter = Fitter(ByteTokenizer(), template.frame())
+    fitter.declare_tools = template.tool_frame
+    task = registry.task(TaskSpec(name="tool_calls", options={"declare": "text", "tools": 2}))
+    draft = task.write([Cell("tool_calls", 600, 0.5, 1)], seed=1)
+    document = fitter.unbuilt(draft, LengthError("600 tokens cannot hold this"))
+    failure = document.probes[0].not_asked
+    assert failure is not None
+    assert failure.why == "context_length"
+    assert "600 tokens cannot hold this" in failure.message
 
 
 def test_tools_are_in_the_text_and_the_record_says_so_where_the_template_declares_none() -> None:

@@ -141,9 +141,9 @@ class Fitter:
             msgspec.structs.replace(question, count_targets=None, count_mistakes=None, mistakes={}, facts=())
             for question in draft.questions
         )
-        empty = replace(draft, head="", filler=None, facts=(), questions=questions, conversation=False)
+        empty = replace(draft, head="", filler=None, facts=(), questions=questions, conversation=False, tools=())
         with self._lock:
-            document = verbatim_document(empty, self.tokenizer, self._frame_for(draft))
+            document = verbatim_document(empty, self.tokenizer, self._frame_for(empty))
         failure = Failure("context_length", f"this prompt cannot be built: {error.what}")
         return replace(document, probes=tuple(replace(probe, not_asked=failure) for probe in document.probes))
 
