@@ -17,7 +17,7 @@ from leadline.core.lengths import parse_length
 from leadline.core.spec import TaskSpec
 from leadline.core.types import Cell, Document, Frame, Probe, Reading
 from leadline.text.fitting import Fitter
-from leadline.text.fitting.counted import MOST_COUNTS, Counting
+from leadline.text.fitting.counted import MOST_COUNTS, ProviderCounts
 from leadline.text.fitting.question_sizes import QuestionSizes
 from leadline.text.tokenizers import ApproximateTokenizer, open_tokenizer
 
@@ -39,7 +39,7 @@ def measure(
 
     fitter = Fitter(approximate, Frame("", "", "chat", False, fingerprint="counted"))
     sizes = QuestionSizes(lambda text: TEMPLATE_TOKENS + len(known.encode(text)))
-    fitter.counting = counting = Counting(count, approximate, sizes)
+    fitter.provider_counts = counting = ProviderCounts(count, approximate, sizes)
     off: Counter[int] = Counter()
     depths = DEPTHS if task.has_depth else (None,)
     fitter.share_text([depth for depth in depths if depth is not None])

@@ -12,8 +12,8 @@ from leadline.core.contracts import ModelCard, PrefixCache, Task
 from leadline.core.errors import UsageError
 from leadline.core.spec import Spec, make_spec
 from leadline.models.architecture import architecture_constants, read_constants
+from leadline.run.auto_design import choose_lengths, choose_reading
 from leadline.run.measure import measure, plan
-from leadline.run.plan import choose_lengths, choose_reading
 from leadline.tasks.niah import Needle
 
 K = 1024

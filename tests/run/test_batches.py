@@ -20,8 +20,8 @@ from leadline.models.openai.http import HttpReply, HttpRequest, RequestFailed
 from leadline.results.run import load_run
 from leadline.run import batches
 from leadline.run.events import Event, Note, Waiting
+from leadline.run.interrupt import Stop
 from leadline.run.measure import measure_spec
-from leadline.run.stopping import Stop
 from leadline.store.batches import BatchFolder
 from leadline.store.runs import every_record
 from support.batch_ends import Killed, Place, at_record, at_request, at_saving, counted

@@ -22,9 +22,9 @@ from leadline.run.events import (
     ModelStarted,
     Started,
 )
+from leadline.run.interrupt import Stop
 from leadline.run.many_models import _ModelPool, measure_all
 from leadline.run.measure import measure
-from leadline.run.stopping import Stop
 from leadline.store.manifest import MANIFEST
 from leadline.store.runs import RECORDS, read_records
 

@@ -13,8 +13,8 @@ from leadline.core.errors import RunStopped
 from leadline.core.spec import Limits
 from leadline.core.types import Probe
 from leadline.run.events import Waiting
+from leadline.run.interrupt import Stop
 from leadline.run.retry import Asked, Retrier
-from leadline.run.stopping import Stop
 from support.scripted_model import Outcome, Script, ScriptedModel, document_of
 
 RIGHT = Completion("7")

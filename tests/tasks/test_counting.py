@@ -23,7 +23,7 @@ from leadline.core.spec import TaskSpec
 from leadline.core.types import Cell, Document, Probe
 from leadline.models.sim.model import REFUSALS
 from leadline.scorers.failure import DEMONSTRATION, STOP_WORDS, classify
-from leadline.tasks.counting import CommonWords, Counting, FrequentWords, most_frequent, zeta
+from leadline.tasks.counting import CommonWords, CountingTask, FrequentWords, most_frequent, zeta
 from leadline.tasks.placement import pick_sizes
 from leadline.tasks.words import demonstration_words, english_words, list_words
 from leadline.text.chat import completion_frame
@@ -36,7 +36,7 @@ FWE = FrequentWords(placement="anywhere")
 ENTRY = re.compile(r"(\d+)\. ([a-z]+)")
 
 
-def laid_out(task: Counting, cells: Sequence[Cell], tokens: Tokenizer | None = None) -> Document:
+def laid_out(task: CountingTask, cells: Sequence[Cell], tokens: Tokenizer | None = None) -> Document:
     return fit(task.draft(cells, seed=3), tokens or WhitespaceTokenizer(), completion_frame())
 
 
@@ -46,7 +46,7 @@ def tokenizer(name: str) -> Tokenizer:
     return WhitespaceTokenizer() if name == "whitespace" else toy_tokenizer(name)
 
 
-def one(task: Counting, length: int, sample: int = 0, depth: float | None = None) -> Document:
+def one(task: CountingTask, length: int, sample: int = 0, depth: float | None = None) -> Document:
     return laid_out(task, [Cell("x", length, depth, sample)])
 
 
@@ -230,7 +230,9 @@ def test_the_most_frequent_words_never_have_an_equal(
 @pytest.mark.parametrize(
     "lengths", [(4096, 8192, 16_384), (5000, 5030, 5060, 16_000), tuple(range(6000, 16_000, 1000))]
 )
-def test_the_truth_is_recounted_and_strict_at_every_cut(task: Counting, name: str, lengths: tuple[int, ...]) -> None:
+def test_the_truth_is_recounted_and_strict_at_every_cut(
+    task: CountingTask, name: str, lengths: tuple[int, ...]
+) -> None:
     tokens = tokenizer(name)
     document = laid_out(task, [Cell("x", length, None, 0) for length in lengths], tokens)
     assert_strict(document)

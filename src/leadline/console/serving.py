@@ -17,8 +17,8 @@ from leadline.console.model_names import address_parts
 from leadline.console.output import say
 from leadline.core import registry
 from leadline.core.errors import Interrupted, UsageError
+from leadline.run.interrupt import RESUME
 from leadline.run.serving import StartedServer
-from leadline.run.stopping import RESUME
 
 ServeOption = Annotated[
     str,

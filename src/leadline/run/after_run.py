@@ -17,8 +17,8 @@ from leadline.core.money import Payment
 from leadline.core.spec import Spec
 from leadline.run.estimate import Cost
 from leadline.run.events import Listener, ignore
+from leadline.run.interrupt import Stop
 from leadline.run.plan import Plan
-from leadline.run.stopping import Stop
 
 
 class AfterRun:

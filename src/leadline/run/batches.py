@@ -26,11 +26,11 @@ from leadline.core.types import Document, Probe
 from leadline.run.documents import planned_documents, with_drafts
 from leadline.run.engine import begin, compare_with_plan, started
 from leadline.run.events import Answered, Listener, Note, Waiting, ignore
+from leadline.run.interrupt import RESUME, Stop, stopping_on_signals
 from leadline.run.money import budget_of
 from leadline.run.plan import Plan
 from leadline.run.recording import Recorder
 from leadline.run.retry import NOTHING_SENT, Asked, LogprobAdapter, Retrier
-from leadline.run.stopping import RESUME, Stop, stopping_on_signals
 from leadline.run.time_limit import TimeLimit
 from leadline.store.batches import BatchFolder, BatchItem, BatchQuestion, SavedBatch, new_tag, prepared
 from leadline.store.runs import RunWriter, every_record

@@ -13,14 +13,14 @@ import msgspec
 
 from leadline.core.errors import StoreError
 from leadline.core.files import read_inside
-from leadline.text.fitting.counted import CountedDraft, Counting
+from leadline.text.fitting.counted import CountedDraft, ProviderCounts
 
 COUNTS = "counts.jsonl"
 
 
-def keep_counts(counting: Counting, folder: Path) -> None:
+def keep_counts(provider: ProviderCounts, folder: Path) -> None:
     """Takes over the folder's counts, and adds new ones. Once for a plan: its first folder is the run's."""
-    if counting.keep is not None:
+    if provider.keep is not None:
         return
     path = folder / COUNTS
 
@@ -33,10 +33,10 @@ def keep_counts(counting: Counting, folder: Path) -> None:
 
     lines = _lines(path)
     there = {counted.draft: counted for counted in map(_decoded, lines) if counted is not None}
-    for counted in [counted for name, counted in counting.known.items() if name not in there]:
+    for counted in [counted for name, counted in provider.known.items() if name not in there]:
         keep(counted)
-    counting.known |= there
-    counting.keep = keep
+    provider.known |= there
+    provider.keep = keep
 
 
 def _lines(path: Path) -> list[bytes]:

@@ -22,12 +22,12 @@ from leadline.core.workers import start_workers, within_file_limit
 from leadline.run.counts import keep_counts
 from leadline.run.documents import PlannedDocument, cells_of, planned_documents, with_drafts
 from leadline.run.events import Answered, Event, Listener, Note, PendingWatch, Started, Stopping, ignore
+from leadline.run.interrupt import RESUME, Breaker, Stop, stopping_on_signals
 from leadline.run.money import budget_of
 from leadline.run.plan import Plan
 from leadline.run.queue import Queue, Work
 from leadline.run.recording import Recorder
 from leadline.run.retry import Asked, LogprobAdapter, Retrier
-from leadline.run.stopping import RESUME, Breaker, Stop, stopping_on_signals
 from leadline.run.time_limit import TimeLimit
 from leadline.store.files import SYNC_SECONDS
 from leadline.store.prices import save_prices
@@ -62,8 +62,8 @@ def execute(
 def begin(plan: Plan, writer: RunWriter, only: Set[str] | None) -> Set[str]:
     """The keys of the cells that are not asked now. Keeps the prices of the run."""
     plan.fitter.share_text(plan.spec.depths, writer.manifest.added_depths)
-    if plan.fitter.counting is not None:
-        keep_counts(plan.fitter.counting, writer.folder)
+    if plan.fitter.provider_counts is not None:
+        keep_counts(plan.fitter.provider_counts, writer.folder)
     if plan.tariff is not None:
         save_prices(writer.folder, {plan.spec.model: plan.tariff})
     if only is None:

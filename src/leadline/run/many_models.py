@@ -24,9 +24,9 @@ from leadline.results.breakdowns import NO_CONTEXT
 from leadline.results.run import load_run
 from leadline.run.after_run import check_steps, steps_of, take_steps
 from leadline.run.events import Listener, ManyModelsEvent, ModelEnded, ModelRun, ModelRunResult, ModelStarted, Note
+from leadline.run.interrupt import RESUME, Stop, stopping_on_signals
 from leadline.run.measure import CheckModel, measure_spec
 from leadline.run.plan import OpenModel, open_model
-from leadline.run.stopping import RESUME, Stop, stopping_on_signals
 from leadline.stats.intervals import Estimate
 from leadline.stats.logprobs import estimate, metric_of
 from leadline.stats.marginals import marginals

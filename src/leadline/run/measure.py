@@ -30,10 +30,10 @@ from leadline.run.continuing import find_run_folder
 from leadline.run.documents import cells_of, documents_fit, first_rows
 from leadline.run.engine import execute
 from leadline.run.events import Listener, Note, ignore, reporting_waits
+from leadline.run.interrupt import Stop
 from leadline.run.money import affordable_lengths
 from leadline.run.plan import OpenModel, Plan, check_disk_space, prepare
 from leadline.run.repeats import ask_again
-from leadline.run.stopping import Stop
 from leadline.run.time_limit import TimeLimit, parse_time
 from leadline.store.manifest import MANIFEST
 from leadline.store.runs import RunWriter, count_done, open_run

@@ -25,7 +25,7 @@ from leadline.core.seeds import digest_prompt
 from leadline.core.spec import Limits
 from leadline.core.types import Document, LogprobRequest, Probe, TokenNLL
 from leadline.run.events import Waiting
-from leadline.run.stopping import Stop
+from leadline.run.interrupt import Stop
 
 T = TypeVar("T")
 

@@ -114,7 +114,7 @@ def _refuse_other_questions(base: Path, plan: Plan) -> None:
         )
 
 
-class Rounds:
+class RoundChooser:
     """The rounds of a rule: it chooses the next questions from the answers to its earlier ones and no others."""
 
     def __init__(self, look: Look, plan: Plan) -> None:
@@ -148,7 +148,7 @@ def _ask_in_rounds(
 ) -> tuple[SamplingStep, Literal["", "time", "budget"]]:
     """Looks and asks until the rule is done, until no sample of a round gets an answer, or until time or budget is used
     up: the last step, and which of the two."""
-    rounds, recorded = Rounds(look, plan), _by_key(writer.folder)
+    rounds, recorded = RoundChooser(look, plan), _by_key(writer.folder)
     first = True
     while (missing := rounds.next(recorded)) is not None:
         if missing:

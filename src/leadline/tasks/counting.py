@@ -461,7 +461,7 @@ def most_frequent(text: str, count: int) -> tuple[str, ...]:
     return words
 
 
-class Counting(WordedTask):
+class CountingTask(WordedTask):
     """Shared by both tasks: one list per document, with the frequent words all over it or around a depth."""
 
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
@@ -508,7 +508,7 @@ def _question(cell: Cell, text: str, prefix: str, count: int, allowance: int, sh
     )
 
 
-class CommonWords(Counting):
+class CommonWords(CountingTask):
     """Name the most common words of a numbered list.
 
     Depth is the middle of the band that holds the common words; the band widens if they do not fit, and other words
@@ -589,7 +589,7 @@ def demonstrated_list(number: int, common: int, short: bool, split: Split) -> tu
     return " ".join(f"{n}. {word}" for n, word in enumerate(shown, 1)), words[:common]
 
 
-class FrequentWords(Counting):
+class FrequentWords(CountingTask):
     """Name the most frequent words of a coded text.
 
     Frequencies fall off as a power of the rank. Depth is the middle of the band that holds the words asked for; the

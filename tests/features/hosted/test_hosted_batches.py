@@ -18,8 +18,8 @@ from leadline.features.hosted import gemini_batches
 from leadline.models.batch_limits import BATCH_LIMITS
 from leadline.run import batches
 from leadline.run.events import Event, Waiting
+from leadline.run.interrupt import Stop
 from leadline.run.measure import measure_spec
-from leadline.run.stopping import Stop
 from leadline.store.runs import every_record
 from support.batch_ends import Killed, Place, at_record, at_request, at_saving
 from support.batch_server import Fate

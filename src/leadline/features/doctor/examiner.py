@@ -24,8 +24,8 @@ from leadline.core.workers import call_at_once
 from leadline.models.openai.provider import OpenAIModel
 from leadline.models.openai.replies import Exchange
 from leadline.run.events import ignore
+from leadline.run.interrupt import Stop
 from leadline.run.retry import Retrier
-from leadline.run.stopping import Stop
 from leadline.text.chat import TAGS
 from leadline.text.fitting import Fitter
 

@@ -22,7 +22,7 @@ from leadline.run.plan import Plan
 from leadline.run.queue import Queue, Work
 from leadline.run.recording import Recorder
 from leadline.run.retry import Asked
-from leadline.run.until import Rounds, StoppingRule
+from leadline.run.until import RoundChooser, StoppingRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class SampleFeed:
         self._in_flight: dict[str, tuple[Work, Probe]] = {}
         self._records: dict[str, Record] = {}
         rule = StoppingRule.of(plan.spec, None, "") if plan.spec.until else None
-        self._rounds = Rounds(rule.look_for(plan), plan) if rule else None
+        self._rounds = RoundChooser(rule.look_for(plan), plan) if rule else None
         plan.fitter.share_text(plan.spec.depths)
         self._keys = frozenset(cell.key for cell in cells_of(plan.spec, plan.tasks))
         self._queue = self._queue_of(self._keys)

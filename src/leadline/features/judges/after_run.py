@@ -14,8 +14,8 @@ from leadline.core.spec import Spec
 from leadline.run.after_run import AfterRun
 from leadline.run.estimate import Cost
 from leadline.run.events import Listener
+from leadline.run.interrupt import Stop
 from leadline.run.plan import Plan
-from leadline.run.stopping import Stop
 
 
 class Judges(AfterRun):

@@ -52,10 +52,10 @@ from leadline.features.judges.samples import (
 from leadline.features.judges.verdicts import RULE, JudgeVerdict, VerdictWriter, verdict_key
 from leadline.results.run import format_model
 from leadline.run.events import Listener, Note, StepProgress, ignore
+from leadline.run.interrupt import RESUME, Breaker, Stop, stopping_on_signals
 from leadline.run.money import budget_of
 from leadline.run.plan import asked_at_once, open_model
 from leadline.run.retry import Asked, Retrier
-from leadline.run.stopping import RESUME, Breaker, Stop, stopping_on_signals
 from leadline.store.files import SYNC_SECONDS
 from leadline.store.manifest import read_manifest
 from leadline.store.prices import save_prices

@@ -9,8 +9,8 @@ from pathlib import Path
 from leadline.core.money import Payment, Tariff, check_budget
 from leadline.core.spec import Limits
 from leadline.features.judges.verdicts import RULE, JudgeVerdict, every_verdict
+from leadline.run.interrupt import Stop
 from leadline.run.money import Budget
-from leadline.run.stopping import Stop
 from leadline.store.files import SYNC_SECONDS
 from leadline.store.prices import tariff_of
 

@@ -12,7 +12,7 @@ from leadline.core.spec import Spec
 from leadline.results.run import load_run
 from leadline.run.after_run import AfterRun
 from leadline.run.events import Listener, Note
-from leadline.run.stopping import Stop
+from leadline.run.interrupt import Stop
 
 
 class Trackers(AfterRun):

@@ -65,7 +65,7 @@ class CountedDraft(msgspec.Struct, frozen=True):
 
 
 @dataclass
-class Counting:
+class ProviderCounts:
     """The counts of one model, and their results. Used by many threads."""
 
     count: Count
@@ -132,8 +132,8 @@ class Counting:
 class _CountedFit:
     """One document. `corrections` are, by cell, tokens of the prompt beyond those in the local tokenizer."""
 
-    def __init__(self, counting: Counting, draft: Draft, lay_out: LayOut) -> None:
-        self.counting = counting
+    def __init__(self, provider: ProviderCounts, draft: Draft, lay_out: LayOut) -> None:
+        self.provider = provider
         self.draft = draft
         self.lay_out = lay_out
         self.counts = 0
@@ -157,7 +157,7 @@ class _CountedFit:
         if probe.not_asked is not None and self.draft.filler is not None:
             return None
         self.counts += 1
-        tokens = self.counting.count(document, probe)
+        tokens = self.provider.count(document, probe)
         return None if tokens is None else tokens - probe.prompt_tokens
 
     def found(self) -> dict[str, CountedQuestion]:
@@ -172,7 +172,7 @@ class _CountedFit:
         document = self._laid_out()
         if self.draft.filler is None:
             return document
-        self.counting.dots = self.counting.dots or known.dots
+        self.provider.dots = self.provider.dots or known.dots
 
         def again(probe: Probe) -> Probe:
             counted = known.questions[probe.cell.key]
@@ -202,7 +202,7 @@ class _CountedFit:
 
     def fitted(self) -> Document:
         task = self.draft.questions[0].cell.task_family
-        aim = self.counting.aim(task, len(self.draft.questions))
+        aim = self.provider.aim(task, len(self.draft.questions))
         self.most_dots = max(FEWEST_DOTS, 5 * aim)
         self._expect(aim)
         if len(self.draft.questions) > 1:
@@ -213,7 +213,7 @@ class _CountedFit:
             known = {probe.cell: self._off(document, probe) for probe in self._longest(document).values()}
             self._learn(document, known)
             for off in known.values() if attempt else ():
-                self.counting.missed(task, abs((off or -aim) + aim))
+                self.provider.missed(task, abs((off or -aim) + aim))
             last = attempt == MOST_COUNTS - 2
             if last or all(off is None or self.spread - self.most_dots <= off <= 0 for off in known.values()):
                 break
@@ -238,14 +238,14 @@ class _CountedFit:
             return
         parts = different_parts([probe.user_suffix for probe in probes])
         self.parts = {probe.cell: part for probe, part in zip(probes, parts, strict=True)}
-        self.counts += self.counting.sizes.learn(parts)
+        self.counts += self.provider.sizes.learn(parts)
         needs = [need for probe in document.probes if (need := self._need(probe)) is not None]
         self.spread = max(self.most_dots // 2, max(needs, default=0) - min(needs, default=0))
         self.most_dots += self.spread
 
     def _need(self, probe: Probe) -> int | None:
         """Tokens of a question's length besides the document, as far as they differ between questions."""
-        size = self.counting.sizes.known.get(self.parts.get(probe.cell, "?"))
+        size = self.provider.sizes.known.get(self.parts.get(probe.cell, "?"))
         return None if size is None else size + probe.question.allowance
 
     def _longest(self, document: Document) -> dict[int, Probe]:
@@ -289,7 +289,7 @@ class _CountedFit:
     def _expect(self, aim: int) -> None:
         for question in self.draft.questions:
             target = question.cell.length - question.allowance
-            share = self.counting.expected_share(question.cell.task_family, question.cell.length)
+            share = self.provider.expected_share(question.cell.task_family, question.cell.length)
             self.corrections[question.cell] = target - round((target - aim) / share)
 
     def _learn(self, document: Document, known: Mapping[Cell, int | None]) -> None:
@@ -298,7 +298,7 @@ class _CountedFit:
             if off is not None:
                 laid_out = max(1, probe.prompt_tokens - probe.correction)
                 share = (probe.prompt_tokens + off) / laid_out
-                self.counting.learn(probe.cell.task_family, probe.cell.length, share)
+                self.provider.learn(probe.cell.task_family, probe.cell.length, share)
 
     def _correct(self, document: Document, known: Mapping[Cell, int | None], aim: int) -> None:
         """The next layout of every length with fewer tokens, in those of the local tokenizer."""
@@ -331,18 +331,18 @@ class _CountedFit:
 
     def _choose_dots(self, document: Document, probe: Probe, off: int) -> None:
         """Once for a model: the first of DOTS that are a token each."""
-        counting = self.counting
-        for dots in DOTS if not counting.dots else ():
-            counting.dots = dots
-            tokens = counting.count(document, self._with_dots(probe, TRIED_DOTS))
+        provider = self.provider
+        for dots in DOTS if not provider.dots else ():
+            provider.dots = dots
+            tokens = provider.count(document, self._with_dots(probe, TRIED_DOTS))
             if tokens is not None and abs(tokens - probe.prompt_tokens - off - TRIED_DOTS) <= 1:
                 return
 
     def _with_dots(self, probe: Probe, count: int, dots: str = "") -> Probe:
         if not count:
             return probe
-        text = (dots or self.counting.dots) * count
-        ids = np.concatenate([self.counting.tokenizer.encode(text), probe.suffix_ids]).astype(np.int32)
+        text = (dots or self.provider.dots) * count
+        ids = np.concatenate([self.provider.tokenizer.encode(text), probe.suffix_ids]).astype(np.int32)
         correction = probe.prompt_tokens - probe.cut - len(ids)
         return replace(probe, user_suffix=text + probe.user_suffix, suffix_ids=ids, correction=correction)
 

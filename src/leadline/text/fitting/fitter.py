@@ -35,7 +35,7 @@ from leadline.text.corpora import Corpus, CorpusTokens
 from leadline.text.fillers import ShuffledFiller, Stretch
 from leadline.text.fitting.assembly import common_start, make_probe, prompt_suffix
 from leadline.text.fitting.bank import CountedBank, count_bank
-from leadline.text.fitting.counted import Counting
+from leadline.text.fitting.counted import ProviderCounts
 from leadline.text.fitting.joints import ContextTokenizer
 from leadline.text.fitting.search import search_document
 
@@ -70,7 +70,7 @@ class Fitter:
         """By length: tokens for the thinking of a model, beyond the allowance of its answer."""
         self.declare_tools: Callable[[Sequence[Tool]], Frame] | None = None
         """How the model declares tools; None if it has no way."""
-        self.counting: Counting | None = None
+        self.provider_counts: ProviderCounts | None = None
         """The provider's counts of prompts, where its tokenizer is not known here."""
         self.kept_reader = ""
         """The reader of compacted sessions that the model can use, if they are no text."""
@@ -93,10 +93,10 @@ class Fitter:
         undeclared = self._undeclared(draft) if draft.tools and draft.declare == "auto" else ""
         if draft.tools and (draft.declare == "text" or undeclared):
             draft = replace(draft, head=tools_as_text(draft.tools) + draft.head, tools=())
-        if self.counting is None:
+        if self.provider_counts is None:
             document = self._with_tools(draft)
         else:
-            document = self.counting.fit(draft, self._with_tools, self.extra_allowance)
+            document = self.provider_counts.fit(draft, self._with_tools, self.extra_allowance)
         if not undeclared:
             return document
         self.tools_note = f"tools are declared in the text: {undeclared}"

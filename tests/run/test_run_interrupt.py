@@ -12,8 +12,8 @@ import pytest
 from leadline.core.errors import Interrupted
 from leadline.core.spec import make_spec
 from leadline.run.events import Event, RuleChecked
+from leadline.run.interrupt import Stop, stopping_on_signals
 from leadline.run.measure import measure
-from leadline.run.stopping import Stop, stopping_on_signals
 from support.fake_server import FakeServerProcess, Faults
 from support.leadline_process import write_haystack
 
