@@ -17,7 +17,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from leadline.models.hf import parts, sdpa
+from leadline.models.hf import partial_attention, sdpa
 
 HEADS, KEY_HEADS, WIDTH = 32, 8, 128
 SCALE = WIDTH**-0.5
@@ -88,9 +88,9 @@ def windows() -> None:
                     flops,
                 )
         for masking in (sdpa._efficient, sdpa._cudnn):
-            setattr(parts, "masked_kernel_for", lambda *_, k=masking: k)  # noqa: B010
+            setattr(partial_attention, "masked_kernel_for", lambda *_, k=masking: k)  # noqa: B010
             pieces = [far[0][:, :, : size - 1], k], [far[1][:, :, : size - 1], v]
-            band = partial(parts.attend_band, q, *pieces, sdpa.Scoring(width**-0.5), size)
+            band = partial(partial_attention.attend_band, q, *pieces, sdpa.Scoring(width**-0.5), size)
             timed(f"window of {size}, {masking.__name__}", band, 4 * heads * 8192 * size * width)
 
 

@@ -16,7 +16,7 @@ from leadline.models.hf import reader as hf_reader
 from leadline.models.hf.attention import DocumentPass, LayerCall, PassDone, RowsPass
 from leadline.models.hf.kv_cache import KVCache
 from leadline.models.hf.model import HFModel
-from leadline.models.hf.parts import attend, fold, merge, merge_into
+from leadline.models.hf.partial_attention import attend, fold, merge, merge_into
 from leadline.models.hf.sdpa import attend_where
 from leadline.models.hf.windows import LocalAttention
 

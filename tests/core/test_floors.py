@@ -87,7 +87,7 @@ def circle_in(imports_of: dict[str, set[str]]) -> list[str]:
 RINGS_CUT = {
     ("models.hf", "models.hf.load"),  # torch is imported when a model is opened
     ("models.hf", "models.hf.model"),
-    ("models.hf.parts", "models.hf.kernels"),  # Triton is imported only on a GPU
+    ("models.hf.partial_attention", "models.hf.fused_kernels"),  # Triton is imported only on a GPU
     ("features.logprobs.report", "features.logprobs.charts"),  # altair is imported when a chart is drawn
 }
 """Imports that are not made when the module is imported, each with its reason."""

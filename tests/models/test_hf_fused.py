@@ -10,8 +10,11 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from leadline.models.hf import decode, kernels  # noqa: E402
-from leadline.models.hf import parts as attention_parts  # noqa: E402
+from leadline.models.hf import (  # noqa: E402
+    decode,
+    fused_kernels,
+    partial_attention,
+)
 from leadline.models.hf.engine import Engine  # noqa: E402
 from leadline.models.hf.reader import Reader  # noqa: E402
 from leadline.models.hf.trial import check_recording, fuse_if_equal  # noqa: E402
@@ -38,11 +41,11 @@ def test_a_kernel_is_used_only_when_it_agrees_with_the_models_own(
     def rms_norm(x: Any, weight: Any, eps: float, *, offset: float = 0.0, rounded: bool = True) -> Any:
         return (offset + weight) * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) + error
 
-    monkeypatch.setattr(kernels, "triton", object())
-    monkeypatch.setattr(kernels, "rms_norm", rms_norm)
-    monkeypatch.setattr(kernels, "_fuse_rotation", lambda module: False)
+    monkeypatch.setattr(fused_kernels, "triton", object())
+    monkeypatch.setattr(fused_kernels, "rms_norm", rms_norm)
+    monkeypatch.setattr(fused_kernels, "_fuse_rotation", lambda module: False)
     model, own = tiny(family), tiny(family)
-    assert kernels.fuse(model) == replaced
+    assert fused_kernels.fuse(model) == replaced
     ids = torch.arange(8, 40)[None]
     with torch.inference_mode():
         assert (model(input_ids=ids).logits - own(input_ids=ids).logits).abs().max() < 1e-4
@@ -55,9 +58,9 @@ def test_fused_kernels_are_undone_when_the_whole_model_then_gives_other_logits(m
         calls[0] += 1
         return weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) + 0.1 * (calls[0] > 7)
 
-    monkeypatch.setattr(kernels, "triton", object())
-    monkeypatch.setattr(kernels, "rms_norm", right_at_first)
-    monkeypatch.setattr(kernels, "_fuse_rotation", lambda module: False)
+    monkeypatch.setattr(fused_kernels, "triton", object())
+    monkeypatch.setattr(fused_kernels, "rms_norm", right_at_first)
+    monkeypatch.setattr(fused_kernels, "_fuse_rotation", lambda module: False)
     ids = torch.arange(8, 40)[None]
     with torch.inference_mode():
         want = model(input_ids=ids).logits
@@ -97,25 +100,25 @@ def test_kernels_round_where_transformers_rounds() -> None:
 
     x, weight = draw(2, 5, 48), draw(48)
     want = weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5))
-    assert torch.allclose(kernels.rms_norm(x, weight, 1e-5), want, atol=1e-5)
-    assert torch.allclose(kernels.rms_norm(x, weight - 1, 1e-5, offset=1.0, rounded=False), want, atol=1e-5)
+    assert torch.allclose(fused_kernels.rms_norm(x, weight, 1e-5), want, atol=1e-5)
+    assert torch.allclose(fused_kernels.rms_norm(x, weight - 1, 1e-5, offset=1.0, rounded=False), want, atol=1e-5)
     q, cos, sin = draw(2, 7, 6, 16).transpose(1, 2), draw(2, 7, 16), draw(2, 7, 16)
     turned = torch.cat([-q[..., 8:], q[..., :8]], -1)
-    assert torch.allclose(kernels.rotate(q, cos, sin), q * cos[:, None] + turned * sin[:, None], atol=1e-5)
+    assert torch.allclose(fused_kernels.rotate(q, cos, sin), q * cos[:, None] + turned * sin[:, None], atol=1e-5)
     parts = [(draw(1, 3, 21, 24), draw(1, 3, 21) * 5) for _ in range(4)]
     for count in (2, 3, 4):
-        want = attention_parts.merge(parts[:count]).transpose(1, 2)
-        assert torch.allclose(kernels.merge_parts(parts[:count]), want, atol=1e-5)
-    assert kernels.merge_parts([*parts, (parts[0][0].mT.contiguous().mT, parts[0][1])]) is None
+        want = partial_attention.merge(parts[:count]).transpose(1, 2)
+        assert torch.allclose(fused_kernels.merge_parts(parts[:count]), want, atol=1e-5)
+    assert fused_kernels.merge_parts([*parts, (parts[0][0].mT.contiguous().mT, parts[0][1])]) is None
 
 
 def test_a_merging_kernel_is_used_only_where_it_merges_every_number_of_parts_right(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     parts = [(torch.randn(1, 2, 5, 8), torch.randn(1, 2, 5)) for _ in range(4)]
-    right = attention_parts.merge(parts[:2]).transpose(1, 2)
-    assert attention_parts._merges_equally(right, parts[:2])
-    assert not attention_parts._merges_equally(right + 0.01, parts[:2])
-    assert not attention_parts._merges_equally(None, parts[:2])
-    monkeypatch.setattr(attention_parts, "_merging_kernel", lambda *_: lambda some: None)  # too many parts for it
-    assert torch.equal(attention_parts.merged_by_token(parts), attention_parts.merge(parts).transpose(1, 2))
+    right = partial_attention.merge(parts[:2]).transpose(1, 2)
+    assert partial_attention._merges_equally(right, parts[:2])
+    assert not partial_attention._merges_equally(right + 0.01, parts[:2])
+    assert not partial_attention._merges_equally(None, parts[:2])
+    monkeypatch.setattr(partial_attention, "_merging_kernel", lambda *_: lambda some: None)  # too many parts for it
+    assert torch.equal(partial_attention.merged_by_token(parts), partial_attention.merge(parts).transpose(1, 2))

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from leadline.models.hf.decode import generate, generate_plain  # noqa: E402
-from leadline.models.hf.parts import attend, fold, merge, power_of_two_spans  # noqa: E402
+from leadline.models.hf.partial_attention import attend, fold, merge, power_of_two_spans  # noqa: E402
 from leadline.models.hf.reader import Reader, common_prefix, rows_of  # noqa: E402
 from leadline.models.hf.sdpa import Scoring, attend_where  # noqa: E402
 from support.tiny_models import FAMILIES, STOP, random_ids, tiny  # noqa: E402

@@ -13,10 +13,10 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from leadline.models.hf import attention as hf_attention  # noqa: E402
-from leadline.models.hf import parts as attention_parts  # noqa: E402
+from leadline.models.hf import partial_attention  # noqa: E402
 from leadline.models.hf.decode import generate, generate_plain  # noqa: E402
 from leadline.models.hf.engine import Engine  # noqa: E402
-from leadline.models.hf.parts import attend, attend_band, attend_triangles  # noqa: E402
+from leadline.models.hf.partial_attention import attend, attend_band, attend_triangles  # noqa: E402
 from leadline.models.hf.reader import Reader, rows_of  # noqa: E402
 from leadline.models.hf.sdpa import Scoring, attend_where  # noqa: E402
 from leadline.models.hf.trial import shared_reading_support  # noqa: E402
@@ -61,7 +61,7 @@ def test_a_band_in_blocks_is_masked_attention(queries: int, before: int, size: i
 def test_a_band_without_a_masked_kernel_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     query, keys, values = torch.randn(1, 4, 40, 8), [torch.randn(1, 2, 51, 8)], [torch.randn(1, 2, 51, 8)]
     want = attend_band(query, keys, values, Scoring(0.4), 12)
-    monkeypatch.setattr(attention_parts, "masked_kernel_for", lambda *_: None)
+    monkeypatch.setattr(partial_attention, "masked_kernel_for", lambda *_: None)
     assert torch.allclose(attend_band(query, keys, values, Scoring(0.4), 12), want, atol=1e-5)
 
 
@@ -79,8 +79,8 @@ def test_a_kernel_that_refuses_a_shape_is_replaced_and_one_whose_device_failed_i
         lambda: attend_band(query, [key], [value], Scoring(0.4), 12),
     ]
     want = [call() for call in calls]
-    monkeypatch.setattr(attention_parts, "kernels_for", lambda *_: (refuse, refuse))
-    monkeypatch.setattr(attention_parts, "masked_kernel_for", lambda *_: refuse)
+    monkeypatch.setattr(partial_attention, "kernels_for", lambda *_: (refuse, refuse))
+    monkeypatch.setattr(partial_attention, "masked_kernel_for", lambda *_: refuse)
     assert all(torch.allclose(call(), before, atol=1e-5) for call, before in zip(calls, want, strict=True))
     message = "CUDA error: an illegal memory access was encountered"
     for call in calls:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from leadline.features.dashboard.index import RunIndex
 from leadline.features.dashboard.pages import RunQuery, list_runs
+from leadline.features.dashboard.run_folders import RunIndex
 from leadline.features.trackers.entry import tracker_entry
 from leadline.report.charts.heatmap import heatmap
 from leadline.report.export import markdown

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from leadline.core.records import Receipt, Score
 from leadline.core.types import Question
 from leadline.scorers import failure
-from leadline.scorers.copies import MRCR, MRCR_ALL_CHARACTERS, MRCR_STRICT, WRONG_ORDINAL, copied, ratio
 from leadline.scorers.failure import classify
+from leadline.scorers.mrcr import MRCR, MRCR_ALL_CHARACTERS, MRCR_STRICT, WRONG_ORDINAL, copied, ratio
 from support.golden_answers import golden_folder
 from support.scorer_questions import make_question, said
 

@@ -16,7 +16,7 @@ from leadline.console.output import echo, say
 from leadline.console.progress import ProgressLines, SanitisingConsole
 from leadline.core.errors import Interrupted, RunStopped
 from leadline.report.terminal import failure_line, run_screen, show_run
-from leadline.results.follow import FailedSample, RunMonitor
+from leadline.results.growing_run import FailedSample, RunMonitor
 
 LOOK_SECONDS = 0.5
 OPENING_SECONDS = 20.0

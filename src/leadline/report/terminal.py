@@ -34,7 +34,7 @@ from leadline.report.sections import ReportSection, SectionText, report_sections
 from leadline.report.text_table import TextTable, draw
 from leadline.results.breakdowns import FromMemory, from_memory
 from leadline.results.comparability import mixed_variants
-from leadline.results.follow import FailedSample
+from leadline.results.growing_run import FailedSample
 from leadline.results.progress import RunProgress
 from leadline.results.run import Run, format_interval_kind
 from leadline.results.table import COUNTING_RULE, wrong_answer_rows

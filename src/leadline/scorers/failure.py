@@ -40,7 +40,7 @@ from leadline.scorers.answer_forms import (
     values_of_form,
     words,
 )
-from leadline.scorers.copies import WRONG_ORDINAL, copied
+from leadline.scorers.mrcr import WRONG_ORDINAL, copied
 from leadline.scorers.normalise import bare, clean
 from leadline.scorers.refusals import says_not_found, says_refusal
 
@@ -144,7 +144,7 @@ def _not_in_question(question: Question, values: Iterable[str]) -> list[str]:
 
 
 def _classify_wrong(question: Question, outcome: Completion, value: float, other_value: str) -> Classification:
-    if outcome.finish == "content_filter":
+    if outcome.finish == "content_filter":  # only in logs of other programs: a run has a failure in its place
         return "refused", CONTENT_FILTER
     if outcome.finish == "refusal":
         return "refused", PROVIDER_REFUSAL

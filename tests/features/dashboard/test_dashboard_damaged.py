@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from leadline.features.dashboard.index import RunIndex, problem_of
 from leadline.features.dashboard.live import headline_of
 from leadline.features.dashboard.pages import Dashboard, RunQuery
+from leadline.features.dashboard.run_folders import RunIndex, problem_of
 from leadline.report.charts.render import renderer
 from leadline.results.run import load_run
 from support.planted_runs import cliff, planted_records, write_run

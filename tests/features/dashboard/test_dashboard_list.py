@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from leadline.core.errors import UsageError
-from leadline.features.dashboard import index as index_module
-from leadline.features.dashboard.index import IndexEntry, RunIndex
+from leadline.features.dashboard import run_folders
 from leadline.features.dashboard.live import Headline, Headlines, headline_of
 from leadline.features.dashboard.pages import PAGE_SIZE, Dashboard, RunQuery, list_runs, status_of
+from leadline.features.dashboard.run_folders import IndexEntry, RunIndex
 from leadline.results.run import load_run
 from leadline.results.verdict import verdict
 from leadline.store.runs import RECORDS
@@ -23,7 +23,7 @@ from support.planted_runs import cliff, failed_record, lost_in_the_middle, plant
 
 @pytest.fixture(autouse=True)
 def scanned_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_module, "SCAN_SECONDS", 0.0)
+    monkeypatch.setattr(run_folders, "SCAN_SECONDS", 0.0)
 
 
 @pytest.fixture

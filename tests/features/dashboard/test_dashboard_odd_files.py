@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from leadline.core.errors import LeadlineError
-from leadline.features.dashboard.index import RunIndex
-from leadline.results.follow import RunMonitor
+from leadline.features.dashboard.run_folders import RunIndex
+from leadline.results.growing_run import RunMonitor
 from leadline.results.run import load_run
 from leadline.store import runs as store
 from leadline.store.lock import is_held

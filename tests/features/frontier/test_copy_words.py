@@ -6,8 +6,7 @@ import pytest
 
 from leadline.core.answers import Completion
 from leadline.core.types import Cell, Document
-from leadline.features.frontier.copies import COPY_EDIT, COPY_EXACT, COPY_PLACE
-from leadline.features.frontier.copy_words import WORDS, CopyWords
+from leadline.features.frontier.copy_words import COPY_EDIT, COPY_EXACT, COPY_PLACE, WORDS, CopyWords
 from leadline.text.chat import completion_frame
 from leadline.text.tokenizers import WhitespaceTokenizer
 from support.fitting import fit

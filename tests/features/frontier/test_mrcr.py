@@ -18,7 +18,7 @@ from leadline.features.frontier.mrcr import KINDS, ORDINALS, Mrcr, item_bank, re
 from leadline.features.published.openai_datasets import bin_of
 from leadline.features.published.report import published_scores
 from leadline.results.run import load_run
-from leadline.scorers.copies import MRCR, MRCR_STRICT
+from leadline.scorers.mrcr import MRCR, MRCR_STRICT
 from leadline.stats.intervals import mean_interval
 from leadline.text.chat import completion_frame
 from leadline.text.fitting import Fitter

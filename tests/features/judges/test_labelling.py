@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from leadline.features.dashboard.index import RunIndex
+from leadline.features.dashboard.run_folders import RunIndex
 from leadline.features.judges.labelling import LabelServer
 from leadline.features.judges.verdicts import COLUMNS, read_label_rows, write_labels
 from support.planted_runs import perfect, planted_records, write_run

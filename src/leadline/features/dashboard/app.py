@@ -28,8 +28,8 @@ from starlette.routing import Mount, Route, Router
 from starlette.types import Receive, Scope, Send
 
 from leadline.core.errors import LeadlineError, StoreError
-from leadline.features.dashboard.index import IndexEntry
 from leadline.features.dashboard.pages import CachedPage, Dashboard, RunQuery, error_page
+from leadline.features.dashboard.run_folders import IndexEntry
 from leadline.report.serve import LOOPBACK, HostGuard, LocalServer, RunPage, html_response, listen_on
 
 TICK_SECONDS = 1.0

@@ -20,9 +20,9 @@ import msgspec
 
 from leadline.core.files import read_cache, write_cache
 from leadline.core.format import format_duration, format_percent, format_percent_range, sanitise
-from leadline.features.dashboard.index import IndexEntry, Stamp, problem_of, records_stamp
+from leadline.features.dashboard.run_folders import IndexEntry, Stamp, problem_of, records_stamp
 from leadline.report.heatmap_data import HeatmapCell, HeatmapData, heatmaps_of
-from leadline.results.follow import RunMonitor
+from leadline.results.growing_run import RunMonitor
 from leadline.results.run import Run, load_run
 from leadline.results.verdict import effective_in
 

@@ -22,8 +22,8 @@ from markupsafe import Markup
 from leadline.core.errors import LeadlineError, StoreError
 from leadline.core.format import format_count, sanitise
 from leadline.core.seeds import digest
-from leadline.features.dashboard.index import IndexEntry, RunIndex, problem_of, records_stamp
 from leadline.features.dashboard.live import Headline, Headlines, LiveRuns
+from leadline.features.dashboard.run_folders import IndexEntry, RunIndex, problem_of, records_stamp
 from leadline.report.page import (
     FIGURE_HINT,
     ServedPage,

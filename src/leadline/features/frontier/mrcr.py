@@ -23,7 +23,7 @@ from leadline.core.errors import UsageError
 from leadline.core.seeds import Split, bulk_rng, digest, of_split, rng, seed_of
 from leadline.core.turns import ASSISTANT, USER, closes, opens
 from leadline.core.types import Cell, Reading
-from leadline.scorers.copies import MRCR_SCORERS, WRONG_ORDINAL
+from leadline.scorers.mrcr import MRCR_SCORERS, WRONG_ORDINAL
 from leadline.tasks.wording import PromptPart, RetrievalTask
 from leadline.tasks.words import draw_new
 

@@ -26,7 +26,7 @@ from leadline.core.types import Cell, Document
 from leadline.features.published.dataset_tasks import PublishedSamples, published_sample
 from leadline.features.published.row_files import DataRow, RowKind, data_files, digest_of, read_rows
 from leadline.scorers.answer_sets import FINAL_ANSWER, GRAPHWALKS_SCORERS
-from leadline.scorers.copies import MRCR_SCORERS, WRONG_ORDINAL
+from leadline.scorers.mrcr import MRCR_SCORERS, WRONG_ORDINAL
 from leadline.tasks.wording import verbatim_draft
 from leadline.text.downloads import find_data
 

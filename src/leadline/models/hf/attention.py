@@ -7,7 +7,7 @@ A causal model that has read n tokens has also read every shorter prefix, so a r
 tokens in the KV cache and to its own. Rows are sorted by cut, longest first: the segment between two neighbouring cuts
 is then visible to the first few rows and to no others, so no mask is needed. In a layer with local attention a row
 attends to what its window still holds of the document before its cut; rows of one cut do so together. Everything is
-computed in parts (parts.py) and merged exactly; attention sinks and capped scores are parts of that.
+computed in parts (partial_attention.py) and merged exactly; attention sinks and capped scores are parts of that.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from torch import Tensor
 from transformers import AttentionInterface
 
 from leadline.models.hf.kv_cache import KVCache
-from leadline.models.hf.parts import (
+from leadline.models.hf.partial_attention import (
     LARGEST_SPAN,
     attend,
     attend_band,

@@ -34,7 +34,7 @@ from leadline.models.hf.host_memory import gpu_memory
 from leadline.models.hf.kv_cache import KVCache
 from leadline.models.hf.memory import ROWS_BYTES, SMALLEST_CHUNK, DecoderShape, room_for_layers
 from leadline.models.hf.own_cache import OwnCacheReader
-from leadline.models.hf.parts import attend
+from leadline.models.hf.partial_attention import attend
 from leadline.models.hf.reader import PromptRow, Reader, rows_of
 from leadline.models.hf.scan_size import SCAN_BYTES
 from leadline.models.hf.scans import references, replaced

@@ -4,7 +4,7 @@
     delta_step     the state decays, is corrected at the token's key, and is read at its query
 
 Both take the arguments of transformers' functions for one token. Those make half a dozen tensors as large as the states
-of all rows; a state is read and written once here, by a kernel (`recurrence.py`) on a GPU with Triton.
+of all rows; a state is read and written once here, by a kernel (`recurrent_kernels.py`) on a GPU with Triton.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from torch.nn.functional import silu, softplus
 def _recurrence() -> Any:
     """The module of kernels; None where Triton is not installed, or a kernel does not compile."""
     try:
-        from leadline.models.hf import recurrence  # Triton is imported only on a GPU
+        from leadline.models.hf import recurrent_kernels  # Triton is imported only on a GPU
 
         draw = partial(torch.randn, device="cuda", generator=torch.Generator("cuda").manual_seed(0))
         change, added, state = 0.1 * draw(2, 3, 2, 64, 64), draw(2, 3, 2, 64, 32), draw(2, 2, 64, 32)
-        got, want = recurrence.chain_states(change, added, state, exact=True), state
+        got, want = recurrent_kernels.chain_states(change, added, state, exact=True), state
         for number in range(3):
             want = added[:, number] + change[:, number] @ want
-        return recurrence if torch.allclose(got[:, -1], want, rtol=1e-3, atol=1e-3) else None
+        return recurrent_kernels if torch.allclose(got[:, -1], want, rtol=1e-3, atol=1e-3) else None
     except Exception:  # whatever a compiler raises
         return None
 

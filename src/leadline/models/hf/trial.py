@@ -284,7 +284,7 @@ def _difference(got: Outputs, want: Outputs, dtype: torch.dtype, *, replayed: bo
 def fuse_if_equal(model: Any, reader: Reader) -> list[str]:
     """Use fused kernels, unless parts of the layers then give other outputs; returns the class names that were
     replaced."""
-    from leadline.models.hf.kernels import fuse, unfuse  # Triton is imported only on a GPU
+    from leadline.models.hf.fused_kernels import fuse, unfuse  # Triton is imported only on a GPU
 
     ids, trace = _random_ids(model, TRIAL_TOKENS), LayerTrace(reader)
     replaced: list[str] = []

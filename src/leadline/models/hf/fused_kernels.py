@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from leadline.models.hf.experts import can_be_fused, experts_forward
-from leadline.models.hf.parts import MOST_PARTS
+from leadline.models.hf.partial_attention import MOST_PARTS
 
 try:
     import triton

@@ -14,7 +14,7 @@ from rich.console import Console
 from leadline.core.answers import Failure
 from leadline.core.records import Record
 from leadline.report.terminal import run_screen
-from leadline.results.follow import CHUNK, RecordFollower, RunMonitor
+from leadline.results.growing_run import CHUNK, RecordFollower, RunMonitor
 from leadline.results.progress import Eta, status_of
 from leadline.results.run import load_run
 from leadline.store import runs as codec

@@ -271,7 +271,7 @@ def _merging_kernel(device: str, dtype: torch.dtype, width: int) -> MergingKerne
     if device != "cuda":
         return None
     try:
-        from leadline.models.hf.kernels import merge_parts  # Triton is imported only on a GPU
+        from leadline.models.hf.fused_kernels import merge_parts  # Triton is imported only on a GPU
 
         generator = torch.Generator().manual_seed(0)
         draws = [torch.randn(2, 3, 40, width + 1, generator=generator).to(device) for _ in range(MOST_PARTS)]
