@@ -290,6 +290,7 @@ def test_bad_input_is_three_lines_and_an_exit_code(say: Say, case: str) -> None:
     assert not list(Path().glob(f"**/{RECORDS}"))
 
 
+@pytest.mark.slow
 def test_a_server_that_answers_with_a_web_page_is_named(say: Say) -> None:
     with FakeServer(Faults(html=1.0, attempts=None)) as server:
         model = f"openai:m?base_url={server.base_url}&tokenizer=bytes"

@@ -213,6 +213,7 @@ def test_steps_of_the_gated_delta_rule_are_the_recurrence(tokens: int) -> None:
     assert torch.equal(given["initial_state"], before)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("family", ["mamba2", "granite_hybrid", "falcon_h1", "qwen3_next"])
 def test_the_model_has_its_own_scan_again_after_a_pass(family: str) -> None:
     model = tiny(family)

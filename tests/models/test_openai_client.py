@@ -139,6 +139,7 @@ def _drip(listening: socket.socket, head: bytes, part: bytes, times: int, end: b
             connection.sendall(end)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("head", "part", "end"),
     [

@@ -202,6 +202,7 @@ def numbers_of(records: list[Record]) -> dict[str, dict[str, float]]:
     return {r.cell.key: r.outcome.numbers for r in records if isinstance(r.outcome, Measurement)}
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     "server", [FakeVllm(trace=True), FakeVllm(), FakeSGLang(), FakeLlama()], ids=lambda s: type(s).__name__
 )

@@ -75,6 +75,7 @@ def test_a_click_on_a_cell_shows_its_samples(page: Page) -> None:
     assert page.is_hidden("#drawer")
 
 
+@pytest.mark.slow
 def test_the_keyboard_reaches_every_cell(page: Page) -> None:
     figure = page.locator("#raw-0 svg")
     total = figure.locator("[data-select]").count()

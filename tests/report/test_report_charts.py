@@ -50,6 +50,7 @@ def labels(svg: str, kind: str) -> list[str]:
     return re.findall(rf'aria-label="([^"]*)" role="graphics-symbol" aria-roledescription="{kind}"', svg)
 
 
+@pytest.mark.slow
 def test_every_definition_is_valid_vega_lite(run: Run) -> None:
     """Figures are drawn without altair's own checks, which are on again afterwards."""
     for _, figure in figures_of(run):

@@ -56,7 +56,7 @@ def test_the_process_starts_with_the_first_figure_and_is_kept(process: RenderPro
     assert child(process) is first
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGABRT, signal.SIGKILL])
 def test_a_dead_process_is_an_error_and_the_next_figure_gets_a_new_one(
     process: RenderProcess, number: signal.Signals
@@ -97,6 +97,7 @@ def test_an_invalid_definition_is_an_error_and_the_process_lives_on(process: Ren
     assert draw(process).startswith("<svg")
 
 
+@pytest.mark.slow
 def test_closing_ends_the_process(process: RenderProcess) -> None:
     figure = process.submit("vegalite_to_svg", vl_spec=BAR)
     figure.result()

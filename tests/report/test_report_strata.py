@@ -47,6 +47,7 @@ def test_strata_are_those_of_the_records_in_their_natural_order(run: Run) -> Non
             assert estimate.mean == pytest.approx(sum(s or 0 for s in mine) / len(mine))
 
 
+@pytest.mark.slow
 def test_every_task_has_a_verdict_with_its_weakest_stratum(run: Run) -> None:
     verdicts = {v.task: v for v in verdict_by_task(run)}
     assert list(verdicts) == run.table.tasks
@@ -72,6 +73,7 @@ def test_terminal_page_figure_and_json_show_the_same(run: Run, capsys: pytest.Ca
     assert [v["task"] for v in stated["verdicts"]] == run.table.tasks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["frontier", "frontier-quick"])
 def test_a_suite_of_all_families_reads_few_documents(name: str, tmp_path: Path) -> None:
     values = registry.find("suites", name).values

@@ -148,6 +148,7 @@ def test_a_suite_without_an_answer_has_a_table_of_failures(folder: Path, tmp_pat
     assert run_command(["report", str(broken), "--json"]) == 0
 
 
+@pytest.mark.slow
 def test_the_column_of_rulers_rule_is_not_called_effective(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run, out, note = load_run(folder), io.StringIO(), "By RULER's rule: the longest length whose own score is above"
     show_run(run, Console(file=out, width=400))

@@ -79,6 +79,7 @@ def test_a_run_stops_before_its_budget_is_exceeded_and_continues_with_a_higher_o
     assert not [said for said in (stopped, again, whole, page) if KEY in said.out + said.err]
 
 
+@pytest.mark.slow
 def test_the_key_is_not_in_the_title_of_a_process(
     server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

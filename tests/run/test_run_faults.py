@@ -89,6 +89,7 @@ def test_a_bad_body_now_and_then_is_asked_again(server: FakeServer, tmp_path: Pa
     assert summary.retried > 0
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("fault", "why"), [("null_content", "empty_body"), ("error_200", "server"), ("malformed", "malformed")]
 )
@@ -148,7 +149,7 @@ def test_a_server_that_counts_tokens_no_more_stops_the_run_and_the_rest_is_asked
     assert run(server, tmp_path / "run", Faults(), samples=20, tokenizer="server").done == 20
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [503, 429])
 def test_a_server_that_counts_tokens_again_soon_is_waited_for(server: FakeServer, tmp_path: Path, status: int) -> None:
     def heal() -> None:

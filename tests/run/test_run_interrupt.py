@@ -40,6 +40,7 @@ def test_a_signal_that_comes_while_another_is_handled_leaves_at_once() -> None:
     assert isinstance(stop.error, Interrupted)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not OPEN_FILES.exists(), reason="needs Linux, which lists open files")
 def test_rounds_of_a_run_leave_their_connections_to_the_next(tmp_path: Path) -> None:
     rounds: list[Event] = []

@@ -50,6 +50,7 @@ def test_attempts_are_bounded_and_the_last_failure_is_kept() -> None:
     assert (asked.answer.outcome, asked.attempts, len(model.asked)) == (BUSY, 3, 3)
 
 
+@pytest.mark.slow
 def test_a_sample_that_is_put_off_while_others_are_answered_has_its_turn_in_the_end() -> None:
     busy = Failure("rate_limited", "too many", transient=True, status=429)
     document = document_of(2)
@@ -233,6 +234,7 @@ def test_workers_that_were_told_one_time_do_not_come_back_at_once(
     assert waits == {"shortest": pytest.approx(retry_after), "longest": pytest.approx(longest)}
 
 
+@pytest.mark.slow
 def test_waits_stay_bounded_however_often_a_server_was_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
     document = document_of(1)

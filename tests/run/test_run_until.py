@@ -70,6 +70,7 @@ def test_a_killed_run_ends_on_the_samples_of_an_uninterrupted_one(tmp_path: Path
         assert {r.cell.key: r.score for r in read_records(parts)} == scores
 
 
+@pytest.mark.slow
 def test_a_rule_looks_at_no_question_without_its_document_and_asks_it_as_often(tmp_path: Path) -> None:
     common = {
         "model": "sim:cliff?window=2k",
@@ -116,6 +117,7 @@ def test_a_verdict_needs_a_base_and_a_gate(tmp_path: Path) -> None:
         measure_until(make_spec(spec("sim:perfect", "verdict 0.95")), tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_candidate_is_sampled_until_the_gate_knows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     common = ["--lengths", "512,1k", "--depths", "3", "--set", "haystack=noise", "--no-figure", "--json"]
     base, candidate = tmp_path / "base", tmp_path / "candidate"

@@ -75,6 +75,7 @@ def test_submitting_again_measures_nothing_that_is_there(submitted: Path, capsys
     assert [e.score for e in after.entries] == [e.score for e in before.entries]
 
 
+@pytest.mark.slow
 def test_shards_make_the_same_submission_as_one_run(submitted: Path, tmp_path: Path) -> None:
     file = models_file(tmp_path)
     for shard in ("1/2", "2/2"):
@@ -177,6 +178,7 @@ def test_outliers_are_marked_in_the_scatter_plot() -> None:
     assert "1 outlier by projection" in figure.alternative
 
 
+@pytest.mark.slow
 def test_questions_without_their_document_are_in_no_accuracy_and_in_no_noise(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -251,6 +251,7 @@ def counts(surface: np.ndarray, samples: int, rng: np.random.Generator) -> Surfa
     return Surface(LENGTHS, DEPTHS, n, rng.binomial(samples, surface).astype(np.float64))
 
 
+@pytest.mark.slow
 def test_smoothing_three_samples_beats_the_raw_cells_on_every_archetype() -> None:
     rng = RNG(0)
     for kind in ARCHETYPES:

@@ -82,6 +82,7 @@ def test_equal_fractions_do_not_give_a_certain_mean() -> None:
     assert made.interval.low < 0.75 < made.interval.high
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("documents", "probes", "correlation"), [(1, 1, 0.0), (8, 11, 0.2), (25, 4, 0.4)])
 def test_intervals_cover_the_truth(documents: int, probes: int, correlation: float) -> None:
     rng = np.random.default_rng(documents)
@@ -98,6 +99,7 @@ def test_intervals_cover_the_truth(documents: int, probes: int, correlation: flo
     assert 0.915 <= held / runs <= (0.99 if documents == 1 else 1.0)  # few documents: wide
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spread", [1.0, 3.0])
 def test_intervals_hold_where_documents_differ_on_the_logit_scale(spread: float) -> None:
     rng = np.random.default_rng(9)

@@ -52,6 +52,7 @@ def test_they_agree_on_any_curve_in_any_reading_mode(chances: tuple[float, ...],
         agree(*search_length(chances, reading, seed))
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("chances", "reading", "least"),
     [(PERFECT, "shared", 4.0), (PERFECT, "nested", 4.0), (EARLY, "fresh", 4.0), (CLIFF, "nested", 20.0)],

@@ -17,6 +17,7 @@ from support.uneven_runs import UNEVEN_RUNS, coverage, run_of
 # --- effective length -------------------------------------------------------------------------------
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("kind", ["0.95 or nothing at 16k", "documents lost at 16k only", "nested, lost up to 16k"])
 def test_a_quiet_length_does_not_vouch_for_another(kind: str) -> None:
     right, surer = coverage(kind, 10, 40)

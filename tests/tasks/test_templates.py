@@ -173,7 +173,7 @@ def written(task: WordedTask, cells: Sequence[Cell], tokens: Tokenizer) -> Docum
 OTHERS = (*(family for family in FAMILIES if family != "gpt2"), "bytes")
 
 
-@pytest.mark.quick_cases(family=("gpt2",))
+@pytest.mark.quick_cases(12, family=("gpt2",))
 @pytest.mark.parametrize(
     ("name", "family"),
     [

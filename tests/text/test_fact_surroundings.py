@@ -79,7 +79,7 @@ def broken_around(document: Document, kind: str, whole_lines: set[str]) -> list[
     return found
 
 
-@pytest.mark.quick_cases(name=("gpt2", "unigram"))
+@pytest.mark.quick_cases(9, name=("gpt2", "unigram"))
 @pytest.mark.parametrize("name", TOKENIZERS)
 @pytest.mark.parametrize("kind", ["prose", "noise", "code"])
 @pytest.mark.parametrize("reading", ["fresh", "shared", "nested"])
@@ -111,6 +111,7 @@ def test_no_fact_is_next_to_a_cut_piece(name: str, kind: str, reading: str, hays
     assert not broken, f"{len(broken)} of {sum(map(len, groups))}: {broken[:4]}"
 
 
+@pytest.mark.quick_cases(6)
 @pytest.mark.parametrize("name", ["gpt2", "llama3", "unigram"])
 @pytest.mark.parametrize("kind", ["prose", "legal", "noise", "code"])
 def test_white_space_around_a_fact_is_that_between_the_sentences_of_its_text(

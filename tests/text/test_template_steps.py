@@ -73,6 +73,7 @@ LARGE = {
 }
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("source", LARGE.values(), ids=LARGE)
 def test_a_template_that_takes_too_much_memory_is_refused_in_bounded_memory(
     source: str, monkeypatch: pytest.MonkeyPatch

@@ -162,6 +162,7 @@ def test_templates_are_found_in_a_model_folder(tmp_path: Path) -> None:
     assert newer.frame().before == "other "
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("hostile", ["'x' * 10**7", "('x' * 1000000) * 3000", "[1] * 999999 * 999"])
 def test_a_template_that_makes_something_huge_is_refused(hostile: str) -> None:
     with pytest.raises(TokenizerError, match=r"memory|characters"):

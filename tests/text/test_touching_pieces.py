@@ -39,6 +39,7 @@ def counted(name: str, haystack: str) -> tuple[CountedBank, CountingContext]:
     return count_bank(open_source(haystack).filler(seed=0).bank, context), context
 
 
+@pytest.mark.quick_cases(6)
 @pytest.mark.parametrize("haystack", ["agent", "code"])
 @pytest.mark.parametrize("name", TOKENIZERS)
 def test_groups_have_the_tokens_of_their_text_and_are_tokenised_once(name: str, haystack: str) -> None:

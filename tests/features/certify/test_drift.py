@@ -115,6 +115,7 @@ def test_speeds_are_ratios_of_medians_with_intervals() -> None:
     assert rate.interval is None, "one prompt has no interval"
 
 
+@pytest.mark.slow
 def test_the_command_compares_log_probabilities_of_models_in_process(say: Say, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("transformers")

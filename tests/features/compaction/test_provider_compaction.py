@@ -108,6 +108,7 @@ BAD: list[tuple[int, dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(("status", "page", "problem"), BAD)
 def test_bad_replies_fail_their_sessions_and_nothing_else(
     status: int, page: dict[str, Any], problem: str, tmp_path: Path

@@ -59,6 +59,7 @@ def address(runs: Path) -> Iterator[str]:
         yield found
 
 
+@pytest.mark.slow
 def test_odd_files_are_rows_with_a_reason_and_every_page_answers(address: str, runs: Path) -> None:
     entries = {entry.name: entry for entry in RunIndex([runs]).entries()}
     assert set(entries) == {"good", *(f"{kind}-{name}" for kind in KINDS for name in NAMES)}

@@ -188,6 +188,7 @@ def test_a_faithful_server_has_no_findings(kind: Kind) -> None:
     assert found.numbers["flip_rate"] == 0
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     "less",
     [
@@ -229,6 +230,7 @@ def test_a_cut_end_is_found_although_the_model_is_weak(kind: Kind, logprobs: Any
     assert ids(checked(planted, kind, only=("truncation",))) == {"truncation"}
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     "checks",
     [

@@ -255,6 +255,7 @@ def test_log_probabilities_that_are_not_numbers_are_a_failure(folder: Path, monk
     assert scores.why == "not_a_number"
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("fault", "words"),
     [

@@ -58,6 +58,7 @@ def test_a_shared_document_is_read_from_the_cache(kind: type[HostedFake], option
     assert all(record.receipt.ok for record in records)
 
 
+@pytest.mark.quick_cases(1)
 @KINDS
 def test_nested_cuts_are_read_from_the_cache(kind: type[HostedFake], options: str, tmp_path: Path) -> None:
     lengths = "5k,6k,7k,8k" if kind is ResponsesFake else "5k,6k,7k,8k,9k,10k"  # without priming, four marks at once
@@ -65,6 +66,7 @@ def test_nested_cuts_are_read_from_the_cache(kind: type[HostedFake], options: st
     assert hit_share(records) >= 0.9
 
 
+@pytest.mark.quick_cases(2)
 @KINDS
 @pytest.mark.parametrize("reading", ["shared", "nested"])
 def test_the_plan_prices_what_the_run_costs(kind: type[HostedFake], options: str, reading: Any, tmp_path: Path) -> None:

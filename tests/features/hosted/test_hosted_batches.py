@@ -115,6 +115,7 @@ PLACES: dict[str, Place] = {
 }
 
 
+@pytest.mark.quick_cases(9)
 @every
 @pytest.mark.parametrize("place", PLACES)
 def test_a_run_that_ends_anywhere_is_continued_with_nothing_lost_and_nothing_asked_twice(

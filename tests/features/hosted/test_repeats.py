@@ -53,6 +53,7 @@ class Refusing(AnthropicFake):
         return 4, 8
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("fake", [AnthropicFake(model=KNOWN), Refusing()], ids=["known", "learned"])
 def test_questions_are_asked_again_where_there_is_no_greedy_decoding(fake: HostedFake, tmp_path: Path) -> None:
     fake.answer = every_fourth_wrong()
@@ -83,6 +84,7 @@ def test_a_greedy_model_is_asked_once(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / AGAIN).exists()
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("model", "share", "expected"), [(GREEDY, 0.5, 30), (KNOWN, 0.0, 0), (KNOWN, 0.1, 6)])
 def test_the_share_may_be_given(model: str, share: float, expected: int, tmp_path: Path) -> None:
     fake = AnthropicFake(model=model)
@@ -132,6 +134,7 @@ def test_a_resumed_run_asks_the_prompts_that_it_asked_before(tmp_path: Path) -> 
         assert len(fake.counted) - counted == 2 * plans  # those of the plan and no more
 
 
+@pytest.mark.slow
 def test_second_answers_are_paid_for_and_in_the_plan(tmp_path: Path, say: Say) -> None:
     prices = tmp_path / "prices.toml"
     prices.write_text('date = "2026-11-01"\nmodels."claude-opus-4-8" = {input = 1.0, output = 2.0}\n')
@@ -149,6 +152,7 @@ def test_second_answers_are_paid_for_and_in_the_plan(tmp_path: Path, say: Say) -
     assert run.money == pytest.approx(4 / 3 * once, rel=0.05)
 
 
+@pytest.mark.slow
 def test_a_budget_counts_second_answers_and_ends_them(tmp_path: Path) -> None:
     prices = tmp_path / "prices.toml"
     prices.write_text('date = "2026-11-01"\nmodels."claude-opus-4-8" = {input = 1000.0, output = 0.0}\n')
@@ -173,6 +177,7 @@ def test_questions_of_a_document_are_asked_again_together(tmp_path: Path) -> Non
     assert {record.cell.length for record in records if record.cell.key in chosen} == {1024, 2048}
 
 
+@pytest.mark.slow
 def test_what_is_graded_again_is_graded_again_in_both_answers(tmp_path: Path, say: Say) -> None:
     fake = AnthropicFake(model=KNOWN)
     with fake.served() as url:

@@ -117,6 +117,7 @@ def stratified(
     return [label if i in chosen else None for i, label in enumerate(truth)], strata
 
 
+@pytest.mark.slow
 def test_labels_drawn_by_verdict_give_intervals_that_cover_the_planted_truth() -> None:
     draw, mean = np.random.default_rng(11), 0.0
     many = np.clip(np.random.default_rng(0).normal(0.6, 0.25, 200_000), 0, 1)

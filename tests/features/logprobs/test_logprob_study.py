@@ -94,6 +94,7 @@ def test_a_variant_reads_the_near_as_the_native_model_does_and_the_far_otherwise
     assert np.abs(own.continuations[0] - other.continuations[0]).max() > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{"window": LENGTH}, {"bits": 16}])
 def test_a_variant_that_loses_nothing_is_the_native_model(model: str, own: TokenNLL, changes: dict[str, Any]) -> None:
     other = nll_of("whole", model, **changes)

@@ -98,6 +98,7 @@ def test_another_solver_makes_the_same_calls_from_the_prompt(count: int) -> None
     assert stale >= count // 4
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("tokens", TOKENIZERS)
 def test_prompts_with_tools_are_exact_in_ten_templates(tokens: str) -> None:
     tokenizer = opened(tokens)
@@ -249,6 +250,7 @@ def stale(prompt):
 """
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("name", "share", "step", "shown"),
     [("swaps", 0.3, "values", "swapped values"), ("stale", 0.4, "tool", "stale tool")],

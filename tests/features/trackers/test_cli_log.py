@@ -27,6 +27,7 @@ def checkpoints(tmp_path: Path) -> list[str]:
     return made
 
 
+@pytest.mark.slow
 def test_several_checkpoints_go_to_several_trackers_in_one_command(
     checkpoints: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
