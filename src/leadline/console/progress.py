@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -39,6 +40,8 @@ from leadline.run.events import (
 
 LINE_SECONDS = 10.0
 """Between two lines where there is no terminal."""
+BAR_SECONDS = 0.1
+"""Between two texts of a bar, which is drawn four times a second."""
 PIPED_WIDTH = 200
 """Characters of a line where there is no terminal, so that rows of tables are not wrapped."""
 
@@ -99,10 +102,13 @@ class ProgressLines:
         self._at = time.monotonic()
         self._last = ""
 
+    def is_due(self) -> bool:
+        """Whether an update would print: progress need not be described for every answer."""
+        return time.monotonic() - self._at >= LINE_SECONDS
+
     def update(self, progress: RunProgress, scores: str = "", *, force: bool = False) -> None:
-        now = time.monotonic()
-        if force or now - self._at >= LINE_SECONDS:
-            self._at = now
+        if force or self.is_due():
+            self._at = time.monotonic()
             text = f"{progress.describe()}; {scores}" if scores else progress.describe()
             if text != self._last:
                 self._last = text
@@ -141,8 +147,13 @@ class Bar:
         )
         self._bar.start()
         self._id = self._bar.add_task("", total=None, text="")
+        self._at = -math.inf
+
+    def is_due(self) -> bool:
+        return time.monotonic() - self._at >= BAR_SECONDS
 
     def show(self, done: int, total: int | None, text: str) -> None:
+        self._at = time.monotonic()
         self._bar.update(self._id, total=total, completed=done, text=text)
 
     def update(self, progress: RunProgress, scores: str = "", *, force: bool = False) -> None:
@@ -200,7 +211,7 @@ class ProgressListener:
             answers = format_count(event.in_flight, "answer")
             waits = f" Waiting for {answers} in flight; Ctrl-C again ends it at once." if event.in_flight else ""
             self._say(f"stopping: {sanitise(event.why)}.{waits}")
-        if self._view is not None and not (isinstance(event, Answered) and event.more):
+        if self._view is not None and (not isinstance(event, Answered) or (self._view.is_due() and not event.more)):
             self._view.update(self.progress(), self.describe_scores())
 
     def describe_scores(self) -> str:
