@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -15,6 +16,7 @@ from leadline.core.spec import make_spec
 from leadline.report.charts.curves import curves
 from leadline.report.score_tables import stratum_table, verdict_table
 from leadline.report.terminal import show_run
+from leadline.results.breakdowns import task_verdicts
 from leadline.results.run import Run, load_run
 from leadline.results.verdict import verdict_by_task
 from leadline.run.measure import measure
@@ -58,6 +60,18 @@ def test_every_task_has_a_verdict_with_its_weakest_stratum(run: Run) -> None:
     assert walks.weakest_mean.mean == min(s.by_length[8192].mean for s in run.strata if s.task == "graphwalks")
     assert walks.mistake == "wrong depth of the walk"
     assert verdicts["niah_single_1"].weakest is None
+
+
+@pytest.mark.parametrize(
+    ("counts", "usual"),
+    [({}, ("", 0)), ({"a": 2}, ("a", 2)), ({"a": 2, "b": 3}, ("b", 3)), ({"a": 3, "b": 3}, ("", 0))],
+)
+def test_of_mistakes_that_tie_none_is_the_usual_one(counts: dict[str, int], usual: tuple[str, int]) -> None:
+    run = SimpleNamespace(
+        tasks=["niah"], lengths_of=lambda task: [], by_task_and_length={}, details={("niah", 1024): counts}
+    )
+    [found] = task_verdicts(run, (), {})  # type: ignore[arg-type]
+    assert (found.mistake, found.mistakes) == usual
 
 
 def test_terminal_page_figure_and_json_show_the_same(run: Run, capsys: pytest.CaptureFixture[str]) -> None:

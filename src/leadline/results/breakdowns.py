@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 import string
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -128,7 +129,7 @@ class TaskVerdict:
     weakest: Stratum | None
     """The stratum with the lowest mean at the longest length; None if none is below that of the task."""
     mistake: str
-    """The most frequent detail of its wrong answers; empty if there is none."""
+    """The most frequent detail of its wrong answers; empty if there is none, or if several tie."""
     mistakes: int
 
     @property
@@ -144,11 +145,10 @@ def task_verdicts(
     for task in table.tasks:
         longest = max((n for n in table.lengths_of(task) if table.by_task_and_length[task, n].estimate), default=0)
         here = [s for s in strata if s.task == task and longest in s.by_length]
-        details: dict[str, int] = {}
+        details: Counter[str] = Counter()
         for (of, _), seen in table.details.items():
-            for detail, count in seen.items() if of == task else ():
-                details[detail] = details.get(detail, 0) + count
-        mistake = max(details, key=lambda d: details[d], default="")
+            details.update(seen if of == task else {})
+        mistake, mistakes = _most_frequent(details)
         tally = table.by_task_and_length.get((task, longest))
         weakest = min(here, key=lambda s: s.by_length[longest].mean, default=None)
         if weakest and tally and weakest.by_length[longest].mean >= (tally.mean or 0.0):
@@ -163,10 +163,16 @@ def task_verdicts(
                 tally.estimate if tally else None,
                 weakest,
                 mistake,
-                details.get(mistake, 0),
+                mistakes,
             )
         )
     return verdicts
+
+
+def _most_frequent(counts: Counter[str]) -> tuple[str, int]:
+    """The most frequent one and its count; of several that tie none is."""
+    [(first, most), (_, next_most), *_] = [*counts.most_common(2), ("", 0), ("", 0)]
+    return (first, most) if most > next_most else ("", 0)
 
 
 @dataclass(frozen=True, slots=True)
