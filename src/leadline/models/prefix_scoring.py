@@ -203,8 +203,8 @@ class FoundWays:
     def _try_ways(self, sample: Ids) -> ScoringWays | Failure:
         trial, reasons = _trial(sample), list[str]()
         whole, reference = self._try_wholes(trial)
-        if isinstance(reference, Failure) and not _is_final(reference):
-            return reference
+        if isinstance(reference, Failure) and (not _is_final(reference) or reference.why == "not_a_number"):
+            return reference  # it says nothing about what the engine can do
         for way in self._tails:
             scores = way.score([trial])
             if isinstance(scores, Failure) and not _is_final(scores):

@@ -21,10 +21,10 @@ from leadline.cli.main import run_command
 from leadline.core.answers import Completion, Failure, Measurement
 from leadline.core.errors import (
     Interrupted,
-    LeadlineError,
     LengthError,
     MissingExtra,
     RunStopped,
+    ServerError,
     SourceError,
     UsageError,
 )
@@ -176,7 +176,7 @@ def test_the_engine_says_what_it_is_and_what_it_holds(folder: Path) -> None:
             "dies",
             {},
             "the engine died while it started: exit code 3; .*CUDA driver version is insufficient",
-            "own command",
+            "check with nvidia-smi",
         ),
         ("memory", {}, "No available memory for the cache blocks", "gpu_memory_utilization="),
         ("core_fails", {}, "did not start: ValueError: Free memory on device cuda:0 is less", "max_model_len="),
@@ -187,6 +187,10 @@ def test_the_engine_says_what_it_is_and_what_it_holds(folder: Path) -> None:
         ("heads", {"tensor_parallel_size": 4}, r"attention heads \(9\)", "that divides the number of attention heads"),
         ("no_hub", {}, "locate the files on the Hub", "a folder with the weights"),
         ("old_runner", {"trace_replay": True}, "trace replay requires Model Runner V2", "leave out trace_replay"),
+        ("before_traces", {"trace_replay": True}, "argument 'enable_trace_replay'", "leave out trace_replay"),
+        ("no_cuda", {}, "Failed to infer device type", "check with nvidia-smi"),
+        ("library", {}, "ImportError: libcudart.so.12", "check with nvidia-smi"),
+        ("initialised", {}, "Cannot re-initialize CUDA", "where nothing uses CUDA before it"),
         ("", {"extra": {"no_such": 1}}, "unexpected keyword argument 'no_such'", "leave out no_such: this version"),
     ],
 )
@@ -199,6 +203,26 @@ def test_an_engine_that_does_not_start_says_why_and_what_to_do(
     assert fix in raised.value.fix
     noise = ("pydantic", "input_value", "INFO", "Traceback", "^^^", "root cause", "\n", "kv_cache_utils")
     assert not any(part in raised.value.what for part in noise)
+
+
+@pytest.mark.parametrize(
+    ("options", "what", "fix"),
+    [
+        ({"data_parallel_size": 2}, "data_parallel_size makes several engines of one", "--ray N starts N engines"),
+        ({"seed": 1}, "seed is set by every run", "leave it out"),
+        ({"enable_trace_replay": True}, "enable_trace_replay has an option of its own", "write trace_replay=..."),
+        ({"tensor_parallel_size": 2}, "an option of its own", "write tensor_parallel_size=..."),
+    ],
+)
+def test_further_arguments_that_a_run_gives_itself_are_refused_before_an_engine_starts(
+    options: dict[str, Any], what: str, fix: str
+) -> None:
+    with pytest.raises(UsageError, match=what) as raised:
+        VLLM(extra=options)
+    assert fix in raised.value.fix
+    with pytest.raises(UsageError, match="tp_size has an option of its own") as raised:
+        SGLang(extra={"tp_size": 2})
+    assert "write tensor_parallel_size=..." in raised.value.fix
 
 
 def test_a_missing_engine_prints_the_pip_line(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -225,8 +249,9 @@ def test_a_version_with_other_names_is_an_error_of_the_run_and_not_of_samples(
     monkeypatch.setenv("FAKE_FAULT", "renamed")
     opened = VLLM().open(str(folder))
     try:
-        with pytest.raises(LeadlineError, match=r"this version of vllm has other names: .*allowed_token_ids"):
+        with pytest.raises(ServerError, match=r"this version of vllm does not .*allowed_token_ids") as raised:
             opened.nll(DOCUMENT, ASKED)
+        assert "another version of vllm" in raised.value.fix
     finally:
         opened.close()
 
@@ -255,6 +280,16 @@ def test_log_probabilities_that_are_not_numbers_are_a_failure(folder: Path, monk
     assert scores.why == "not_a_number"
 
 
+def test_an_engine_whose_log_probabilities_are_no_numbers_is_not_said_to_have_none(
+    folder: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_FAULT", "nan")
+    task = {"name": "retrieval_gain", "least": 64, "documents": str(texts)}
+    run = leadline.measure(spec("vllm", folder, task), tmp_path / "run", checks=False)
+    outcomes = [record.outcome for record in run.records]
+    assert [o.why for o in outcomes if isinstance(o, Failure)] == ["not_a_number"] * 3
+
+
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("fault", "words"),
@@ -269,8 +304,9 @@ def test_an_engine_that_dies_stops_the_run_with_its_last_lines_and_what_was_answ
 ) -> None:
     monkeypatch.setenv("FAKE_FAULT", fault)
     wanted = spec("vllm", folder, {"name": "niah"}, samples=2, limits={"workers": 1})
-    with pytest.raises(RunStopped, match=words):
+    with pytest.raises(RunStopped, match=words) as raised:
         leadline.measure(wanted, tmp_path / "run", checks=False)
+    assert ("if it dies again, give it less to read" in raised.value.fix) == (fault == "core_dies")
     kept = len(list(leadline.load_run(tmp_path / "run").records))
     assert kept == 1
     monkeypatch.setenv("FAKE_FAULT", "")
@@ -429,6 +465,8 @@ def test_the_name_of_a_model_carries_the_engines_options() -> None:
     options = provider(name)
     assert isinstance(options, VLLM)
     assert options.engine_arguments() == {"tensor_parallel_size": 4, "kv_cache_dtype": "fp8", "max_model_len": 131072}
+    assert VLLM(gpu_memory_utilization=1.0).engine_arguments() == {"gpu_memory_utilization": 1.0}
+    assert VLLM(trace_replay=True).engine_arguments() == {"enable_trace_replay": True}
     assert SGLang(tensor_parallel_size=4, max_model_len=1024).engine_arguments() == {
         "tp_size": 4,
         "context_length": 1024,

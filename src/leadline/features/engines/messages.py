@@ -28,7 +28,19 @@ MEMORY = (
     "keys and values (kv_cache_dtype=fp8)"
 )
 _ADVICE: Sequence[tuple[str, str]] = (
-    (r"trace replay", "leave out trace_replay: log-probabilities are then those of forced tokens, one request a token"),
+    (r"trace.replay", "leave out trace_replay: log-probabilities are then those of forced tokens, one request a token"),
+    (r"data.parallel", "leave out the data parallel option; --ray N starts N engines, each with its own GPUs"),
+    (
+        r"cannot re-?initialize CUDA",
+        "start the engine in an environment where nothing uses CUDA before it (python=VENV/bin/python): a .pth file or "
+        "sitecustomize may import torch",
+    ),
+    (
+        r"driver version is insufficient|no CUDA(-capable)? (GPUs?|devices?)|failed to infer device|no kernel image|"
+        r"cannot open shared object|undefined symbol",
+        "check with nvidia-smi that this machine has a GPU, that CUDA_VISIBLE_DEVICES does not hide it, and that the "
+        "engine was built for its driver and for the torch beside it (another environment: python=VENV/bin/python)",
+    ),
     (r"estimated maximum model length is (\d+)", "max_model_len={} is what fits; else " + MEMORY),
     (
         r"greater than the derived max_model_len \(\w+=(\d+)",
@@ -47,7 +59,7 @@ _ADVICE: Sequence[tuple[str, str]] = (
         "use a version of the engine that knows this model (python=VENV/bin/python), or hf: where that does",
     ),
     (
-        r"on the Hub|huggingface\.co|Repository Not Found",
+        r"on the Hub|huggingface\.co|Repository Not Found|repository ID",
         "check the name, the network and HF_TOKEN, or give a folder with the weights",
     ),
     (r"Input should be", "correct the option that it names"),
@@ -79,6 +91,13 @@ def advice(text: str) -> str:
         if found := re.search(pattern, text, re.IGNORECASE | re.DOTALL):
             return fix.format(*found.groups())
     return "try the same model and options with the engine's own command, which shows all that it prints"
+
+
+def advice_after_death(text: str) -> str:
+    """What to do about an engine that said this while it answered: what was recorded is kept."""
+    again = "run the same command again: it continues with what is missing"
+    known = advice(text) if re.search("out of memory", text, re.IGNORECASE) else ""
+    return f"{again}; if it dies again, {known}" if known else again
 
 
 def _shortened(line: str) -> str:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from leadline.core.contracts import ModelProvider
+from leadline.core.errors import UsageError
 from leadline.core.lengths import parse_length
 from leadline.features.engines.process import EngineName
 
+PARALLEL_DATA = ("data_parallel_size", "dp_size")
+"""The engines' own data parallelism, by the names of both."""
 Tokens = Annotated[int, BeforeValidator(parse_length)]
 
 
@@ -23,8 +26,15 @@ class EngineOptions(ModelProvider):
 
     engine: ClassVar[EngineName]
     in_process: ClassVar[bool] = True
+    arguments: ClassVar[tuple[str, ...]] = (
+        "tensor_parallel_size", "pipeline_parallel_size", "dtype", "kv_cache_dtype", "quantization", "max_model_len",
+        "gpu_memory_utilization", "revision", "trust_remote_code",
+    )  # fmt: skip
+    """The options that are arguments of the engine."""
     argument_names: ClassVar[dict[str, str]] = {}
     """Names of the engine's own, where they differ."""
+    fixed_arguments: ClassVar[tuple[str, ...]] = ()
+    """Arguments of the engine that every run gives it."""
 
     tensor_parallel_size: int = Field(1, ge=1, description="GPUs that share every layer")
     pipeline_parallel_size: int = Field(1, ge=1, description="groups of GPUs that share the layers")
@@ -49,6 +59,22 @@ class EngineOptions(ModelProvider):
     thinking: Literal["on", "off"] | None = Field(None, description="the chat template's thinking switch")
     max_tokens: int | None = Field(None, ge=1, description="output tokens instead of the task's (thinking needs more)")
 
+    @model_validator(mode="after")
+    def _extra_is_further(self) -> EngineOptions:
+        """Refuses arguments that have an option or that every run sets: they would be given twice."""
+        options = {self.argument_names.get(name, name): name for name in self.arguments}
+        for name in self.extra:
+            if name in PARALLEL_DATA:
+                what = f"{name} makes several engines of one, which do not share the document that they have read"
+                fix = "leave it out: --ray N starts N engines, each on its own GPUs"
+                raise UsageError(what, where="extra", fix=fix)
+            if name in self.fixed_arguments:
+                raise UsageError(f"{name} is set by every run", where="extra", fix="leave it out")
+            if name in options:
+                fix = f"write {options[name]}=... in the model's name, outside of extra"
+                raise UsageError(f"{name} has an option of its own", where="extra", fix=fix)
+        return self
+
     @property
     def devices(self) -> int:
         return self.tensor_parallel_size * self.pipeline_parallel_size
@@ -60,11 +86,6 @@ class EngineOptions(ModelProvider):
 
     def engine_arguments(self) -> dict[str, Any]:
         """The arguments of the engine, those at their default left out."""
-        arguments = {
-            "tensor_parallel_size": self.tensor_parallel_size, "pipeline_parallel_size": self.pipeline_parallel_size,
-            "dtype": self.dtype, "kv_cache_dtype": self.kv_cache_dtype, "quantization": self.quantization,
-            "max_model_len": self.max_model_len, "gpu_memory_utilization": self.gpu_memory_utilization,
-            "revision": self.revision, "trust_remote_code": self.trust_remote_code,
-        }  # fmt: skip
-        chosen = {name: value for name, value in arguments.items() if value not in (None, "", "auto", False, 1)}
+        fields = type(self).model_fields
+        chosen = {name: getattr(self, name) for name in self.arguments if getattr(self, name) != fields[name].default}
         return {**{self.argument_names.get(name, name): value for name, value in chosen.items()}, **self.extra}

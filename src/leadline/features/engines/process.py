@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from leadline.core.activity import waiting_for
-from leadline.core.errors import LeadlineError, MissingExtra, RunStopped, SourceError, UsageError
+from leadline.core.errors import MissingExtra, RunStopped, ServerError, SourceError, UsageError
 from leadline.features.engines import messages, worker
 
 EngineName = Literal["vllm", "sglang"]
@@ -97,10 +97,12 @@ class EngineProcess:
         if reply["dead"]:
             raise self._died(self._why(reply))
         if reply["type"] in ("TypeError", "AttributeError", "KeyError"):
-            raise LeadlineError(
-                f"this version of {self._engine} has other names: {reply['type']}: {reply['error']}",
+            raise ServerError(
+                f"this version of {self._engine} does not take or give what it is asked for: {reply['type']}: "
+                f"{reply['error']}",
                 where=self._where,
-                fix=f"pip install --upgrade {self._engine}, or serve the model and measure it with openai:",
+                fix=f"use another version of {self._engine} (pip install --upgrade {self._engine}, or python=VENV/bin/"
+                "python), or start its server and measure that with openai:",
             )
         raise EngineRefused(messages.plain(reply["error"]))
 
@@ -149,8 +151,7 @@ class EngineProcess:
                 return None
 
     def _died(self, why: str) -> RunStopped:
-        fix = "run the same command again: it continues with what is missing"
-        return RunStopped(f"the engine died: {why}", where=self._where, fix=fix)
+        return RunStopped(f"the engine died: {why}", where=self._where, fix=messages.advice_after_death(why))
 
     def _end(self) -> str:
         """How the process ended, and what it printed about it."""

@@ -8,7 +8,7 @@ which engines that pin their own torch often need.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -47,6 +47,9 @@ class VLLM(EngineProvider):
 
     summary: ClassVar[str] = "a model in vLLM's engine on this machine, over several GPUs: a folder or a hub name"
     engine: ClassVar[EngineName] = "vllm"
+    arguments: ClassVar[tuple[str, ...]] = (*EngineOptions.arguments, "trace_replay")
+    argument_names: ClassVar[dict[str, str]] = {"trace_replay": "enable_trace_replay"}
+    fixed_arguments: ClassVar[tuple[str, ...]] = ("model", "seed", "enable_prefix_caching", "disable_log_stats")
 
     trace_replay: bool = Field(
         False, description="log-probabilities by forced traces: needs the V2 runner; one request a continuation"
@@ -56,15 +59,13 @@ class VLLM(EngineProvider):
     def scoring(self) -> tuple[str, ...]:
         return ("trace", "forced") if self.trace_replay else ("forced",)
 
-    def engine_arguments(self) -> dict[str, Any]:
-        return {**super().engine_arguments(), **({"enable_trace_replay": True} if self.trace_replay else {})}
-
 
 class SGLang(EngineProvider):
     """SGLang's offline engine."""
 
     summary: ClassVar[str] = "a model in SGLang's engine on this machine, over several GPUs: a folder or a hub name"
     engine: ClassVar[EngineName] = "sglang"
+    fixed_arguments: ClassVar[tuple[str, ...]] = ("model_path", "random_seed", "log_level")
     argument_names: ClassVar[dict[str, str]] = {
         "tensor_parallel_size": "tp_size", "pipeline_parallel_size": "pp_size", "max_model_len": "context_length",
         "gpu_memory_utilization": "mem_fraction_static",

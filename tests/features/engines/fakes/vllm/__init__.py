@@ -72,6 +72,12 @@ the available memory, the estimated maximum model length is 23168. Try increasin
         "",
         ValidationError("Value error, Number of attention heads (9) must be divisible by tensor parallel size (4)"),
     ),
+    "no_cuda": (
+        "", RuntimeError("Failed to infer device type, please set the environment variable `VLLM_LOGGING_LEVEL=DEBUG`")
+    ),
+    "initialised": ("", RuntimeError("Cannot re-initialize CUDA in forked subprocess. To use CUDA")),
+    "library": ("", ImportError("libcudart.so.12: cannot open shared object file: No such file or directory")),
+    "before_traces": ("", TypeError("EngineArgs.__init__() got an unexpected keyword argument 'enable_trace_replay'")),
     "no_hub": (
         "",
         LocalEntryNotFoundError("Got: ConnectError: [Errno -2] Name or service not known\nAn error happened while "
@@ -201,7 +207,8 @@ class LLM:
         stopped = bool(written) and written[-1] in asked.stop and not asked.ignore_eos and not asked.trace
         listed = None
         if asked.prompt_logprobs is not None:
-            listed = [None, *({ids[n]: SimpleNamespace(logprob=-nats(ids[:n], ids[n]))} for n in range(1, len(ids)))]
+            values = [float("nan") if FAULT == "nan" else -nats(ids[:n], ids[n]) for n in range(1, len(ids))]
+            listed = [None, *({ids[n]: SimpleNamespace(logprob=value)} for n, value in enumerate(values, 1))]
         output = SimpleNamespace(
             token_ids=written,
             finish_reason="stop" if stopped else "length",
