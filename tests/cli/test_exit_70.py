@@ -86,6 +86,7 @@ def test_a_draw_of_labels_that_is_not_utf_8_is_drawn_anew(run: Path, say: Say) -
     assert code == 0, err
 
 
+@pytest.mark.slow
 def test_output_that_is_not_utf_8_has_escapes(run: Path) -> None:
     environment = {"PYTHONIOENCODING": "ascii", "PATH": "/usr/bin:/bin", "LC_ALL": "C"}
     for words in (["watch"], ["report", "--json"]):

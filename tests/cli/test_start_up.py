@@ -40,7 +40,7 @@ def test_lists_and_the_help_of_a_run_import_nothing_heavy(arguments: list[str]) 
     assert not imported(*arguments) & (HEAVY | {"tokenizers"})
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("as_json", [True, False])
 def test_a_run_that_draws_nothing_imports_nothing_heavy(tmp_path: Path, as_json: bool) -> None:
     options = "run niah --model sim:perfect?window=8k --lengths 1k --depths 2 --samples 1 --no-figure --out"

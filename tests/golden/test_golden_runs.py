@@ -143,6 +143,7 @@ def _without_new_fields(manifest: dict[str, Any], before: dict[str, Any]) -> dic
     return kept | {"frame": {name: value for name, value in frame.items() if name in before["frame"]}, "model": model}
 
 
+@pytest.mark.quick_cases(name=("fresh", "nested", "until", "trap"))
 @pytest.mark.parametrize("name", ["fresh", "proxies", "until", "until-cell", "shared", "nested", "ruler-quick", "trap"])
 def test_the_command_of_a_folder_written_before_finds_it_and_asks_nothing_or_says_what_changed(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

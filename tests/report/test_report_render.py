@@ -119,6 +119,7 @@ def test_a_program_that_draws_ends_by_itself(tmp_path: Path, run: Run) -> None:
     assert (tmp_path / "map.svg").exists()
 
 
+@pytest.mark.slow
 def test_a_file_in_the_current_folder_is_not_taken_for_a_library(
     process: RenderProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -87,6 +87,7 @@ def test_few_tasks_keep_their_heatmaps(tmp_path: Path) -> None:
     assert out.getvalue().count("depth down") == 2
 
 
+@pytest.mark.slow
 def test_the_same_numbers_are_in_markdown_latex_and_page(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     scores = means(folder)["niah_multikey_1"]
     first = [f"{scores[n]:.1f}" for n in (512, 1024, 2048)]

@@ -64,6 +64,7 @@ def test_a_swept_option_has_a_line_for_each_value(tmp_path: Path) -> None:
     assert "vt by hops: 2 4k 100%" in figure.alternative
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("others", [["cwe"], [f"task {n}" for n in range(8)]])
 def test_other_tasks_have_a_panel_beside_the_sweep(others: list[str], tmp_path: Path) -> None:
     figure = curves(run_of(tmp_path / "run", [*CHANCES, *others]))

@@ -107,7 +107,7 @@ def test_only_the_lengths_that_were_asked_are_called_all(tmp_path: Path) -> None
     assert any(line.startswith("Nothing longer than 64k") for line in found.not_measured)
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["sim:perfect?noise=0.05", "sim:cliff?window=1500"])
 def test_headline_table_json_and_stopping_sentence_are_one_procedure(
     model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -94,6 +94,7 @@ def test_lengths_that_the_time_does_not_allow_are_named_and_not_asked(
     assert 8192 not in {record.cell.length for record in measured.run.records}
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_where_its_time_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, _, _ = run_timed(tmp_path / "run", monkeypatch, 3.0, 0.0)
     second, _, _ = run_timed(tmp_path / "run", monkeypatch, 3.0, 0.0)

@@ -56,6 +56,7 @@ def test_tokens_with_one_text_are_one_and_the_margin_is_between_the_first_two() 
     assert top_margin(NextToken({"x": 0.0})) is None
 
 
+@pytest.mark.slow
 def test_intervals_cover_a_planted_mean_where_positions_of_a_text_hang_together() -> None:
     rng, covered = np.random.default_rng(3), 0
     for _ in range(200):

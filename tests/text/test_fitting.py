@@ -99,7 +99,7 @@ cells = st.tuples(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(cells, st.integers(1, 5), st.sampled_from(["words", "numbers", "uuids"]))
 def test_any_needle_draft_is_exactly_as_long_as_asked_or_a_length_error(
     cell: tuple[str, str, int, float, int, bool], keys: int, kind: str

@@ -113,6 +113,7 @@ def test_a_template_is_rendered_once_for_the_same_values(monkeypatch: pytest.Mon
     assert render(source, {"turn": "a"}, where="template") == "a once for the same values"
 
 
+@pytest.mark.slow
 def test_a_renderer_that_died_is_started_again() -> None:
     assert render("{{ 1 }} before", {}, where="template") == "1 before"
     process = chat._renderer()._process

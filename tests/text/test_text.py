@@ -223,6 +223,7 @@ def test_a_mixture_keeps_its_proportions_in_every_beginning(share: float) -> Non
     assert not np.array_equal(order, mixture.filler(seed=5).arrange(10**6))
 
 
+@pytest.mark.slow
 def test_stretches_of_a_text_do_not_overlap_while_it_lasts(tmp_path: Path) -> None:
     file = tmp_path / "numbers.txt"
     file.write_text("\n\n".join(f"Line {n} has these words in it and no others at all." for n in range(40_000)))

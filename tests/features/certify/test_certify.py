@@ -188,6 +188,7 @@ def test_a_bootstrap_in_blocks_draws_what_it_draws_at_once() -> None:
 PLACES = [(task, length, depth) for task in TASKS for length in (4096, 16384, 65536) for depth in DEPTHS]
 
 
+@pytest.mark.slow
 def test_enough_samples_are_planned_for_a_loss_in_one_part_and_for_equal_sides() -> None:
     parts = parts_of(PLACES)
     assert [(part.scope, len(part.cells)) for part in parts] == [("task", 9)] * 4 + [("length", 12)] * 3 + [
@@ -246,6 +247,7 @@ def test_a_lost_prompt_is_written_and_replayed(say: Say, tmp_path: Path) -> None
     assert say("certify", MODEL, "--replay", str(lost / "bad.json")).code == 66
 
 
+@pytest.mark.slow
 def test_finished_runs_are_compared_and_a_run_gives_the_other_side_its_spec(say: Say, tmp_path: Path) -> None:
     base, wide = tmp_path / "base-run", ("--json", "--detect", "20pt", "--out")
     grid = ("--lengths", "1k", "--depths", "3", "--samples", "24")

@@ -131,7 +131,7 @@ def test_a_compactor_that_keeps_everything_or_nothing_has_the_whole_recall_or_no
     assert compaction_section([run, run], ["a", "b"]) is not None
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["sim:perfect", "sim:cliff?window=1500"])
 def test_simulated_models_answer_from_what_was_retained(tmp_path: Path, mine: Path, model: str) -> None:
     run = run_of(

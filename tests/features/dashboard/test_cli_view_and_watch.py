@@ -120,6 +120,7 @@ def test_ctrl_c_leaves_quietly(
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_a_terminal_gets_a_live_screen_with_blocks_of_colour(tmp_path: Path, records: list[Record]) -> None:
     """In a real terminal, with the real program, until the run ends."""
     folder = begun_run(tmp_path / "run", records, first=8)

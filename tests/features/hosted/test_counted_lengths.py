@@ -94,7 +94,7 @@ def test_the_layout_tokenizer_keeps_every_character() -> None:
     assert len(ends) == len(ApproximateTokenizer().encode(text))
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["niah", "kv"])
 def test_questions_of_a_shared_document_need_no_count_each(task: str, tmp_path: Path) -> None:
     fake = AnthropicFake(count=real_tokens())

@@ -101,6 +101,7 @@ def test_a_thinking_model_of_the_responses_api_that_refuses_a_temperature_is_ask
     assert run.repeats.flipped == 0
 
 
+@pytest.mark.slow
 def test_asking_again_continues_where_it_was_stopped_and_asks_nothing_a_third_time(tmp_path: Path) -> None:
     fake = AnthropicFake(model=KNOWN)
     with fake.served() as url:

@@ -34,6 +34,7 @@ def test_the_suite_asks_for_both_sides_over_the_same_lengths() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_perplexity_is_calm_where_accuracy_and_gain_are_gone(run: Run) -> None:
     figure = perplexity_and_retrieval(run)
     left = {row["length"]: row["mean"] for row in figure.data["left"]}

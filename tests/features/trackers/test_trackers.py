@@ -94,6 +94,7 @@ def runs_in(store: Any, experiment: str) -> list[Any]:
     return list(store.search_runs([store.get_experiment_by_name(experiment).experiment_id]))
 
 
+@pytest.mark.slow
 def test_mlflow_keeps_the_steps_of_a_line_in_one_run(store: Any, tmp_path: Path) -> None:
     to = f"mlflow:{tmp_path / 'mlruns'}?experiment=ctx"
     write(to, ENTRY)
