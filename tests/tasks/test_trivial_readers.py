@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,28 +12,20 @@ from leadline.cli.main import run_command as run_command
 from leadline.core import registry
 from leadline.core.errors import SourceError, UsageError
 from leadline.core.spec import TaskSpec
-from leadline.core.types import Cell, Probe
+from leadline.core.types import Cell
 from leadline.scorers.trivial_readers import (
     READERS,
     SAMPLES,
     planted_sentences,
     trivial_answers,
     trivial_scores,
-    value_pattern,
 )
 from leadline.text.chat import completion_frame
-from leadline.text.fitting import Fitter
 from leadline.text.tokenizers import WhitespaceTokenizer
 from support.fitting import fit
 from support.scorer_questions import make_question
+from support.trivial_sweep import ANSWERED_BY_COUNTING, ANSWERED_BY_FORM, LENGTHS, above_chance, read_rows
 
-ANSWERED_BY_FORM = {
-    "niah_single", "niah_single_1", "niah_single_2", "niah_single_3", "niah_multivalue", "niah_multiquery", "passkey",
-    "vt", "number_string",
-}  # fmt: skip
-"""Published tasks in which nothing but the answer has its form."""
-ANSWERED_BY_COUNTING = {"cwe", "fwe"}
-"""The most frequent words are what is asked for, and nothing but counting finds them."""
 GUESSED = {"worlds": 0.5, "aggregate": 0.5, "niah": 0.25, "niah_forms": 0.25, "niah_multikey_1": 0.25}
 """How often a guess is right where there are few answers to choose from."""
 TASKS = [n for n in registry.names("tasks") if registry.task(TaskSpec(name=n)).request == "answer"]
@@ -102,56 +92,33 @@ def test_no_row_of_a_document_with_many_questions_can_be_read_by_position(name: 
                 assert probe.question.targets[0] not in answers[reader], (probe.cell.key, reader)
 
 
-SLICES = 6
-
-
-def nth_answers(text: str, probe: Probe) -> Iterator[tuple[str, bool]]:
-    """What the second, third ... values from either end would score, each of as many values as are asked for."""
-    values = value_pattern(probe.question).findall(text)
-    wanted = len(set(probe.question.targets))
-    for end, distinct in (("from the start", values), ("from the end", values[::-1])):
-        distinct = list(dict.fromkeys(distinct))
-        for number in range(SLICES):
-            chosen = distinct[number * wanted : (number + 1) * wanted]
-            yield f"{number + 1} {end}", set(probe.question.targets) <= set(chosen)
-
-
-MAPS: list[tuple[str, tuple[int, ...], dict[str, Any]]] = [
-    ("cwe", (3000,), {}), ("fwe", (3000,), {}), ("kv", (3000,), {}), ("lines", (3000,), {}), ("math_find", (3000,), {}),
-    ("ladder", (3000,), {"steps": ["retrieve"]}), ("qa_fiction_1", (3000,), {}), ("niah_multikey_2", (3000,), {}),
-    ("niah", (3000,), {"haystack": "noise"}), ("agent_log", (3000,), {}), ("agent_log", (3000,), {"ask": "last"}),
-    *(("niah", lengths, {"haystack": "noise"}) for lengths in ((3000, 3001), (3000, 6000))),
-    *((name, lengths, {}) for name in ("kv", "lines", "qa_fiction_1") for lengths in ((3000, 3001), (3000, 6000))),
+PARTS = [
+    (name, variant, reading)
+    for name, variant in (
+        ("cwe", "plain"), ("fwe", "plain"), ("kv", "plain"), ("lines", "plain"), ("math_find", "plain"),
+        ("qa_fiction_1", "plain"), ("niah", "plain"), ("niah_multikey_2", "plain"), ("agent_log", "plain"),
+        ("agent_log", "last failure"),
+    )
+    for reading in LENGTHS
 ]  # fmt: skip
-"""Task, lengths and options. Two lengths that differ by one stand for shared reading: all depths of the first."""
+"""Task, variant and way of reading, of those that `tests/support/trivial_sweep.py` reads all of."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "lengths", "options"), MAPS, ids=str)
-def test_nor_is_the_second_or_third_value_from_either_end_right_above_chance(
-    name: str, lengths: tuple[int, ...], options: dict[str, Any]
-) -> None:
-    task = registry.task(TaskSpec(name=name, options=options))
-    fitter = Fitter(WhitespaceTokenizer(), completion_frame())
-    samples, chance = 12, 0.25
-    right: Counter[tuple[Any, ...]] = Counter()
-    for sample in range(samples):
-        for cells in _documents(name, lengths, sample):
-            document = task.document(cells, seed=3, fitter=fitter)
-            for probe in document.probes:
-                text = document.text[document.body_start_characters : probe.cut_characters]
-                for reader, is_right in nth_answers(text, probe):
-                    right[probe.cell.length, probe.cell.depth, reader] += is_right
-    assert len(right) >= 5 * 2 * SLICES
-    above = {key: count for key, count in right.items() if binom.sf(count - 1, samples, chance) < 1e-3}
+@pytest.mark.parametrize("part", PARTS, ids="-".join)
+def test_nor_is_any_other_value_by_place_or_frequency_right_above_chance(part: tuple[str, str, str]) -> None:
+    rows = read_rows(12, part)
+    if not rows:
+        pytest.skip("this task is not read so")
+    assert all(row.asked == 12 and len(row.right) > len(READERS) for row in rows.values())
+    above = above_chance(rows)
+    if part[0] in ANSWERED_BY_COUNTING:
+        above = [row for row in above if "'most frequent'" not in row]
     assert not above
 
 
-def _documents(name: str, lengths: tuple[int, ...], sample: int) -> list[list[Cell]]:
-    if len(lengths) == 1:
-        return [[Cell(name, lengths[0], depth, sample)] for depth in (0.0, 0.1, 0.5, 0.9, 1.0)]
-    shared = lengths[1] == lengths[0] + 1
-    return [[Cell(name, length, depth, sample) for length in lengths[: 1 if shared else 2] for depth in GRID]]
+def test_a_task_in_which_only_the_answer_has_its_form_is_above_chance() -> None:
+    assert "'first' right in 6 of 6" in above_chance(read_rows(6, ("number_string", "plain", "shared")))[0]
 
 
 @pytest.mark.quick_cases(name=("lines", "math_find"))
