@@ -14,14 +14,16 @@ import pytest
 
 import leadline
 from leadline.core.errors import Interrupted, SourceError, UsageError
+from leadline.core.spec import make_spec
 from leadline.features.follow import command
 from leadline.features.follow.checkpoints import CheckpointFolder, checkpoints_in
-from leadline.features.follow.history import History, exit_code
+from leadline.features.follow.history import History, check_gates, exit_code
 from leadline.features.follow.loop import Follower, MeasuredCheckpoint, NothingDue, follow_checkpoints
 from leadline.results.run import Run, load_run
 from leadline.run.events import ModelRun, ModelRunResult
 from leadline.run.many_models import is_complete, measure_all
 from leadline.stats.gate import parse_gate
+from leadline.tasks.niah import Needle
 from support.commands import Say
 
 OLD = time.time() - 3600
@@ -236,3 +238,64 @@ def test_a_wrong_call_says_what_where_and_how(say: Say, tmp_path: Path, words: t
     assert said.code not in (0, 70)
     assert what in said.err
     assert "fix:" in said.err
+
+
+@pytest.fixture(scope="module")
+def baselines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("baselines")
+    values: dict[str, dict[str, Any]] = {
+        "passkey": {"tasks": "passkey"}, "both": {"tasks": ["niah", "passkey"]}, "long": {"lengths": "2k"},
+        "shared": {"reading": "shared"},
+    }  # fmt: skip
+    for name, further in values.items():
+        spec = make_spec({"model": "sim:perfect", "tasks": "niah", "lengths": "512", "samples": 2, **further})
+        leadline.measure(spec, folder / name)
+    return {name: folder / name for name in values}
+
+
+@pytest.mark.parametrize(
+    ("words", "what", "fix"),
+    [
+        (("--spec", "needle_chance", "--gate", "overall >= -2"),
+         "no task of the spec can be gated: needle_chance", "add a task that asks questions"),
+        (("--gate", "overall >= -2", "--base", "passkey"),
+         "the baseline has none of the tasks of the spec: it has passkey, and the spec has niah", "by the same spec"),
+        (("--gate", "overall >= -2", "--base", "long"),
+         "the baseline has none of the lengths of the spec: it has 2k, and the spec has 512", "by the same spec"),
+        (("--gate", "overall >= -2", "--base", "shared"), "reading mode differs (shared / fresh)", "by the same spec"),
+        (("--gate", "task:vt >= -2"), "nothing is called 'vt'", "there is task:niah"),
+        (("--gate", "length:128k >= -2"), "nothing is called '128k'", "there is length:512"),
+        (("--model", "dtipe=bf16"), "unknown key 'dtipe'", "did you mean 'dtype'"),
+        (("--log-to", "tensorbord:logs"), "unknown tracker 'tensorbord'", "did you mean 'tensorboard'"),
+    ],
+)  # fmt: skip
+def test_what_no_checkpoint_could_meet_is_said_before_the_first_is_measured(
+    say: Say, tmp_path: Path, baselines: dict[str, Path], words: tuple[str, ...], what: str, fix: str
+) -> None:
+    """The folder is empty: a training that has just begun."""
+    (tmp_path / "training").mkdir()
+    given = [str(baselines.get(word, word)) if words[n - 1] == "--base" else word for n, word in enumerate(words)]
+    said = say("follow", "training", "--spec", "niah", "--lengths", "512", "--samples", "2", "-o", "out", *given)
+    assert said.code == 64, said.err
+    assert what in said.err
+    assert fix in said.err.partition("fix:")[2]
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_task_that_the_baseline_lacks_is_named_and_the_others_are_gated(baselines: dict[str, Path]) -> None:
+    spec = make_spec({"model": "hf:x", "tasks": ["niah", "passkey", "vt"], "lengths": "512"})
+    notes = check_gates(spec, parse_gate("overall >= -2"), load_run(baselines["both"]))
+    assert notes == ["the baseline has no vt: it is not in the gates against the baseline"]
+
+
+@pytest.mark.usefixtures("simulated")
+def test_runs_that_do_not_compare_are_shown_with_the_reason(
+    say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What only the opened models show, here as tasks of another version."""
+    write_checkpoint(tmp_path / "training" / "checkpoint-1")
+    leadline.measure(leadline.Spec(model="sim:perfect", tasks="niah", lengths="512,1k", samples=6), tmp_path / "base")
+    monkeypatch.setattr(Needle, "version", "another")
+    said = say("follow", "training", *WORDS, "--base", "base", "--gate", "overall >= -2")
+    assert said.code == 2, said.err
+    assert "not compared against the baseline: task.niah.version differs" in said.out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -11,11 +12,12 @@ import typer
 from leadline.console.options import TRACKER_HELP, RunOptions, spec_of
 from leadline.console.output import echo, print_json, say, warn
 from leadline.console.progress import ManyModelsListener
+from leadline.core import registry
 from leadline.core.errors import LeadlineError, NotMeasured, SourceError, UsageError
 from leadline.core.format import format_count
 from leadline.core.spec import Logging, Spec
 from leadline.features.follow.checkpoints import CheckpointFolder, checkpoints_in
-from leadline.features.follow.history import History, StepResult, exit_code
+from leadline.features.follow.history import History, StepResult, check_gates, exit_code
 from leadline.features.follow.loop import Follower, MeasuredCheckpoint, NothingDue, follow_checkpoints
 from leadline.features.follow.page import write_history_page
 from leadline.results.run import Run, load_run
@@ -81,6 +83,9 @@ def follow(
         )
     flags = RunOptions(what=spec, model="sim:perfect", lengths=lengths, samples=samples, ray=ray)
     plan, baseline = spec_of(flags), load_run(base) if base is not None else None
+    for note in check_gates(plan, clauses, baseline):
+        warn(note)
+    _check_names(model, log_to or ())
     training = _Training(folder, out, plan, model, tuple(log_to or ()), History(clauses, baseline))
     follower = Follower(folder, training.measure, settle)
     last_wait = ""
@@ -93,6 +98,13 @@ def follow(
             last_wait = ""
             training.took(event)
     return training.finish(follower, as_json=json)
+
+
+def _check_names(options: str, trackers: Iterable[str]) -> None:
+    """Raises for options and trackers that do not exist: the first checkpoint may be hours away."""
+    registry.provider(registry.ModelName.parse(f"hf:checkpoint?{options}" if options else "hf:checkpoint"))
+    for location in trackers:
+        registry.tracker(location)
 
 
 def model_string(checkpoint: CheckpointFolder, options: str) -> str:
@@ -145,7 +157,8 @@ class _Training:
             known = "measured before" if self.before[checkpoint] else "measured"
             echo(f"step {checkpoint.step:,}  {known}: {verdict(event.run).claim}")
             for gate in result.gates:
-                echo(f"  {gate}")
+                why = f": {'; '.join(gate.details)}" if gate.verdict is None else ""
+                echo(f"  {gate}{why}")
         self.write_page([])
 
     def results(self) -> list[StepResult]:

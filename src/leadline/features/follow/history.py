@@ -6,14 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from leadline.core.errors import LeadlineError
+from leadline.core import registry
+from leadline.core.errors import LeadlineError, UsageError
+from leadline.core.format import format_tokens
+from leadline.core.spec import Spec
 from leadline.features.follow.checkpoints import CheckpointFolder
 from leadline.report.comparison import format_check
-from leadline.results.comparability import pair_runs
+from leadline.results.comparability import comparability, pair_runs
 from leadline.results.run import Run
 from leadline.results.totals import refuse_unmeasured
 from leadline.results.verdict import verdict
-from leadline.stats.gate import Clause, GateResult, GateVerdict, check_gate
+from leadline.stats.gate import Clause, GateResult, GateVerdict, check_gate, matching
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,53 @@ def _gate(base: Run, candidate: Run, clauses: Sequence[Clause], against: str) ->
     except LeadlineError as error:
         return GateOutcome(against, None, (error.what,))
     return GateOutcome(against, result.verdict, tuple(map(format_check, result.checks)))
+
+
+def check_gates(spec: Spec, clauses: Sequence[Clause], baseline: Run | None) -> list[str]:
+    """Raises where no checkpoint of this spec could be gated, before one is measured. Returns what a comparison with
+    the baseline leaves out."""
+    if not clauses:
+        return []
+    asking = [task.title for task in spec.tasks if registry.task(task).is_aggregated]
+    if not asking:
+        raise UsageError(
+            f"no task of the spec can be gated: {', '.join(task.title for task in spec.tasks)} gives no answers to "
+            "questions about a document",
+            where="--gate",
+            fix="add a task that asks questions, such as niah, to --spec, or leave out --gate",
+        )
+    left_out = [] if baseline is None else _check_baseline(spec, asking, baseline)
+    shared = [title for title in asking if baseline is None or title in baseline.table.tasks]
+    lengths = [n for n in spec.lengths if baseline is None or n in baseline.table.lengths]
+    for clause in clauses:
+        if clause.subject == "task":
+            matching([f"task:{title}" for title in shared], clause)
+        elif clause.subject == "length" and spec.lengths:
+            matching([f"length:{format_tokens(length)}" for length in lengths], clause)
+    return left_out
+
+
+def _check_baseline(spec: Spec, asking: Sequence[str], baseline: Run) -> list[str]:
+    refuse_unmeasured(baseline.folder, baseline.totals)
+    where, fix = (
+        f"--base {baseline.folder}",
+        "measure a baseline by the same spec with `leadline run`, and give its folder",
+    )
+    for name, planned, measured in (
+        ("tasks", asking, baseline.table.tasks),
+        ("lengths", [format_tokens(n) for n in spec.lengths], [format_tokens(n) for n in baseline.table.lengths]),
+    ):
+        if planned and not set(planned) & set(measured):
+            what = f"the baseline has none of the {name} of the spec: it has {', '.join(measured)}"
+            raise UsageError(f"{what}, and the spec has {', '.join(planned)}", where=where, fix=fix)
+    obstacles = comparability(baseline.manifest.compared(), {"spec": spec.identity()})
+    if refused := [str(obstacle) for obstacle in obstacles if obstacle.severity == "refuse"]:
+        raise UsageError(f"no checkpoint can be compared with the baseline: {refused[0]}", where=where, fix=fix)
+    return [
+        f"the baseline has no {title}: it is not in the gates against the baseline"
+        for title in asking
+        if title not in baseline.table.tasks
+    ]
 
 
 def exit_code(results: Sequence[StepResult], failed: int) -> int:
