@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import msgspec
 import typer
 
 from leadline.console.output import (
@@ -26,16 +25,15 @@ from leadline.features.published.grade import (
     grade,
     grade_logs,
     grade_published,
-    headline_score,
 )
-from leadline.features.published.harness_logs import HarnessLog, LoggedAnswer, find_harness_logs
+from leadline.features.published.harness_logs import find_harness_logs
 from leadline.features.published.prediction_files import Benchmark, read_prediction_files, recognise
 from leadline.features.published.results import PrintedScore, PrintedTable, read_printed_table
+from leadline.features.published.write_back import write_scores_back
 from leadline.results.score_files import RowSummary, ScoreRow, mean_of_tasks, read_table, summarise
 from leadline.scorers.overlap import EditBackend
 from leadline.stats.intervals import Estimate, Interval
 from leadline.stats.ruler_summary import ranks
-from leadline.store.files import replace_file
 from leadline.store.ruler_files import find_predictions
 
 
@@ -69,7 +67,9 @@ def score(
     write_back: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE.jsonl", help="Inspect logs: write our scores for Inspect's scorer `precomputed_scores`."
+            metavar="FILE.jsonl",
+            help="Inspect logs: write our scores for Inspect's scorer `precomputed_scores`; several logs have a "
+            "FILE-LOG.jsonl each.",
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,
@@ -89,11 +89,13 @@ def score(
         return
     if data is not None:
         raise UsageError("RULER has no data file to check", where="--data", fix="leave out --data")
-    logs = find_harness_logs(files)
+    found = find_harness_logs(files)
+    logs = found.logs if write_back is not None else found.all_read()
     for note in dict.fromkeys(note for log in logs for note in log.notes):
         warn(note)
-    if write_back is not None:
-        _write_back(logs, write_back)
+    unwritten = write_scores_back(found, write_back) if write_back is not None else None
+    if unwritten is not None and not any(task.answers for log in logs for task in log.tasks):
+        raise unwritten
     graded = grade_logs(logs) if logs else grade(find_predictions(files))
     if not graded:
         raise SourceError("no predictions found", where=", ".join(map(str, files)), fix="give pred/TASK.jsonl files")
@@ -102,21 +104,8 @@ def score(
         print_json({"tasks": [_as_json(g) for g in graded], "mean": _averages_as_json(mean) if mean else None})
     else:
         _show_graded(graded, mean)
-
-
-def _write_back(logs: list[HarnessLog], path: Path) -> None:
-    """A line for each answer, as Inspect's `precomputed_scores` reads it."""
-    answers = [answer for log in logs if log.harness == "inspect" for task in log.tasks for answer in task.answers]
-    if not answers:
-        raise UsageError("scores are written back to Inspect logs only", where="--write-back", fix="name .eval files")
-    replace_file(path, b"".join(msgspec.json.encode(_precomputed(answer)) + b"\n" for answer in answers))
-    echo(path)
-
-
-def _precomputed(answer: LoggedAnswer) -> dict[str, Any]:
-    score = headline_score(answer)
-    values = {"id": answer.id, "epoch": answer.epoch, "value": score.value, "answer": score.answer or answer.text}
-    return values | ({"explanation": score.explanation} if score.explanation else {})
+    if unwritten is not None:
+        raise unwritten
 
 
 def _score_published(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from leadline.core.errors import MissingExtra, SourceError, UsageError
+from leadline.core.errors import LeadlineError, MissingExtra, SourceError, UsageError
 from leadline.core.types import Match, Question
 from leadline.models.openai.replies import without_echo
 from leadline.store.logged_questions import FIELD, logged_question
@@ -67,17 +67,38 @@ def harness_log(path: Path) -> HarnessLog | None:
     return _lm_eval_log(path) if path.suffix == ".jsonl" and _is_lm_eval(path) else None
 
 
-def find_harness_logs(paths: Sequence[Path]) -> list[HarnessLog]:
+@dataclass(frozen=True, slots=True)
+class FoundLogs:
+    """The logs among files and folders, and the errors of those that cannot be read."""
+
+    logs: list[HarnessLog]
+    unread: dict[Path, SourceError]
+
+    def all_read(self) -> list[HarnessLog]:
+        """The logs, if each could be read."""
+        for error in self.unread.values():
+            raise error
+        return self.logs
+
+
+def find_harness_logs(paths: Sequence[Path]) -> FoundLogs:
     """All logs among files and folders; none if there are only files of another kind. A mixture is an error."""
-    files = [f for p in paths for f in (_logs_in(p) if p.is_dir() else [p])]
-    logs = [(file, harness_log(file)) for file in files]
-    others = [file for file, log in logs if log is None]
-    known = [log for _, log in logs if log is not None]
-    if known and others:
+    logs, unread, others = [], {}, []
+    for file in (f for p in paths for f in (_logs_in(p) if p.is_dir() else [p])):
+        try:
+            log = harness_log(file)
+        except SourceError as error:
+            unread[file] = error
+            continue
+        if log is None:
+            others.append(file)
+        else:
+            logs.append(log)
+    if logs and others:
         raise UsageError(
             "logs of a harness and other files cannot be graded together", where=str(others[0]), fix="grade them apart"
         )
-    return known
+    return FoundLogs(logs, unread)
 
 
 def _logs_in(folder: Path) -> list[Path]:
@@ -176,17 +197,28 @@ def _inspect_log(path: Path) -> HarnessLog:
         from inspect_ai.log import read_eval_log, read_eval_log_sample_summaries, read_eval_log_samples_by_id
     except ImportError:
         raise MissingExtra("inspect_ai", "inspect", where=str(path)) from None
+    version = INSPECT_VERSION
     try:
         header = read_eval_log(str(path), header_only=True)
+        version = header.version
         # By the samples that are there: the header names only those that were known when the evaluation began.
         ids = [(summary.id, summary.epoch) for summary in read_eval_log_sample_summaries(str(path))]
         samples = read_eval_log_samples_by_id(
             str(path), ids, resolve_attachments="core", exclude_fields={"events", "store"}
         )
+        return _read_inspect_log(path, header, samples)
+    except LeadlineError:
+        raise
     except Exception as error:  # whatever a foreign library raises for a foreign file
-        raise SourceError(
-            f"cannot be read by inspect_ai: {error}", where=str(path), fix="give an .eval log; update inspect_ai"
-        ) from None
+        reason = f"{type(error).__name__}: {error}"
+        what, fix = f"cannot be read by inspect_ai: {reason}", "give an .eval log that `inspect view` opens"
+        if version != INSPECT_VERSION:
+            what = f"a log of version {version}, and {INSPECT_VERSION} is known here: {reason}"
+            fix = "update leadline, or write the log again with an inspect_ai of the other version"
+        raise SourceError(what, where=str(path), fix=fix) from None
+
+
+def _read_inspect_log(path: Path, header: Any, samples: Iterable[Any]) -> HarnessLog:
     by_task: dict[tuple[str, int | None], LoggedTask] = {}
     failed = 0
     for sample in samples:
