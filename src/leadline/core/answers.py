@@ -50,10 +50,13 @@ class Measurement(msgspec.Struct, frozen=True, tag="measured", tag_field="kind",
 
 
 FailureKind = Literal[
-    "connection", "timeout", "rate_limited", "server", "malformed", "empty_body", "refused_request",
+    "connection", "timeout", "rate_limited", "server", "malformed", "empty_body", "refused_request", "no_credit",
     "unexpected_status", "aborted", "filtered", "recitation", "tool_call", "compaction",
     "context_length", "out_of_memory", "not_a_number", "unsupported", "left_out",
 ]  # fmt: skip
+
+
+NO_CREDIT_FIX = "add credit to the account of this key, or set the key of an account that has some"
 
 
 class Failure(msgspec.Struct, frozen=True, tag="failure", tag_field="kind", omit_defaults=True, gc=False):

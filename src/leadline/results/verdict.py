@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
+from leadline.core.answers import NO_CREDIT_FIX
 from leadline.core.format import (
     format_count,
     format_duration,
@@ -202,6 +203,8 @@ def failures_fix(run: Run) -> str:
         return f"ask shorter --lengths, or use a smaller dtype or a larger device; then {again}"
     if failures["not_a_number"]:
         return f"the model computes NaN: try another dtype (float32, bfloat16) or another engine; then {again}"
+    if failures["no_credit"]:
+        return f"{NO_CREDIT_FIX}; then {again}"
     if failures["refused_request"] or failures["unsupported"]:
         return f"look at the message: the same request will be refused again; when its cause is gone, {again}"
     return again

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import msgspec
 
-from leadline.core.answers import Answer, Failure, FailureKind, Outcome, Sent
+from leadline.core.answers import NO_CREDIT_FIX, Answer, Failure, FailureKind, Outcome, Sent
 from leadline.core.backoff import Backoff
 from leadline.core.batches import BatchReply, BatchState, batches_of
 from leadline.core.errors import Interrupted, RunStopped
@@ -26,7 +26,7 @@ from leadline.core.types import Document, Probe
 from leadline.run.documents import planned_documents, with_drafts
 from leadline.run.engine import begin, compare_with_plan, started
 from leadline.run.events import Answered, Listener, Note, Waiting, ignore
-from leadline.run.interrupt import RESUME, Stop, stopping_on_signals
+from leadline.run.interrupt import NO_CREDIT, RESUME, Stop, stopping_on_signals
 from leadline.run.money import budget_of
 from leadline.run.plan import Plan
 from leadline.run.recording import Recorder
@@ -435,6 +435,8 @@ class _BatchRun:
     def _stopped_by(self, failure: Failure, what: str) -> RunStopped:
         status = f" (status {failure.status})" if failure.status else ""
         fix = "run the same command again: it continues, and asks nothing twice"
+        if failure.why == "no_credit":
+            what, fix = NO_CREDIT, f"{NO_CREDIT_FIX}; then {fix}"
         return RunStopped(f"{what}: {failure.message}{status}", where=self._batches.address, fix=fix)
 
     def _gone(self, batch: SavedBatch, why: str) -> RunStopped:

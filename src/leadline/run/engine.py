@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Sequence, Set
 from functools import partial
 
-from leadline.core.answers import Completion, Failure
+from leadline.core.answers import NO_CREDIT_FIX, Completion, Failure
 from leadline.core.contracts import HasPrefixCache, Remote
 from leadline.core.errors import Interrupted, RunStopped, ServerError
 from leadline.core.records import Record
@@ -22,7 +22,7 @@ from leadline.core.workers import start_workers, within_file_limit
 from leadline.run.counts import keep_counts
 from leadline.run.documents import PlannedDocument, cells_of, planned_documents, with_drafts
 from leadline.run.events import Answered, Event, Listener, Note, PendingWatch, Started, Stopping, ignore
-from leadline.run.interrupt import RESUME, Breaker, Stop, stopping_on_signals
+from leadline.run.interrupt import NO_CREDIT, RESUME, Breaker, Stop, stopping_on_signals
 from leadline.run.money import budget_of
 from leadline.run.plan import Plan
 from leadline.run.queue import Queue, Work
@@ -266,6 +266,12 @@ class _Engine:
 
     def _no_server(self, record: Record) -> RunStopped:
         assert isinstance(record.outcome, Failure)
+        if record.outcome.why == "no_credit":
+            return RunStopped(
+                f"{NO_CREDIT}: {record.outcome.message}",
+                where=getattr(self._plan.model, "address", "") or self._plan.spec.model,
+                fix=f"{NO_CREDIT_FIX}; then {RESUME} (what was answered is in {self._writer.folder})",
+            )
         return RunStopped(
             f"{self._plan.spec.limits.breaker} samples in a row got no answer; the last one: "
             f"{record.outcome.why}: {record.outcome.message}",

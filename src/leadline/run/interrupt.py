@@ -56,6 +56,7 @@ SERVER_FAILURES: frozenset[FailureKind] = frozenset(
 """Failures that are due to the server, not to the sample (as a refused length is)."""
 LOCKED_OUT_STATUSES = frozenset({401, 402, 403, 404})
 """Wrong key, no credit, wrong name: every sample would be refused."""
+NO_CREDIT = "the provider answers no more questions, since the account has no credit"
 
 
 class Breaker:
@@ -66,12 +67,13 @@ class Breaker:
         self._streak = 0
 
     def note(self, outcome: Outcome) -> bool:
-        """Whether this outcome reaches the limit."""
+        """Whether this outcome reaches the limit. An account without credit gets no answer at all."""
         is_broken = isinstance(outcome, Failure) and (
             outcome.why in SERVER_FAILURES or outcome.status in LOCKED_OUT_STATUSES
         )
         self._streak = self._streak + 1 if is_broken else 0
-        return self._streak >= self._limit
+        is_without_credit = isinstance(outcome, Failure) and outcome.why == "no_credit"
+        return self._streak >= self._limit or is_without_credit
 
 
 @contextmanager

@@ -13,13 +13,14 @@ import leadline
 from leadline.core import registry
 from leadline.core.answers import Completion, Failure
 from leadline.core.contracts import Model
-from leadline.core.errors import UsageError
+from leadline.core.errors import RunStopped, ServerError, UsageError
 from leadline.core.records import Record
 from leadline.core.spec import make_spec
 from leadline.features.hosted.anthropic import AnthropicAdapter, version_of
 from leadline.features.hosted.gemini import GeminiAdapter
 from leadline.models.messages.adapter import Adapter, Settings
 from leadline.models.messages.prompt import Block, Message, Prompt
+from leadline.models.openai.http import HttpReply
 from leadline.models.openai.responses import ResponsesAdapter
 from support.hosted_fakes import KEY, AnthropicFake, GeminiFake, HostedFake, ResponsesFake
 
@@ -216,3 +217,76 @@ def test_a_request_too_large_for_the_api_is_one_of_length() -> None:
     outcome = adapter.read_reply(413, page)
     assert isinstance(outcome, Failure)
     assert outcome.why == "context_length"
+
+
+GEMINI_FREE_TIER = (
+    "You exceeded your current quota, please check your plan and billing details. For more information on this error, "
+    "head to: https://ai.google.dev/gemini-api/docs/rate-limits.\n* Quota exceeded for metric: "
+    "generativelanguage.googleapis.com/generate_content_free_tier_input_token_count, limit: {}, model: gemini-3-pro\n"
+    "Please retry in 32.5s."
+)
+NO_CREDIT: dict[str, tuple[type[HostedFake], int, dict[str, Any]]] = {
+    "anthropic": (AnthropicFake, 400, {"type": "error", "error": {
+        "type": "invalid_request_error",
+        "message": "Your credit balance is too low to access the Anthropic API. Please go to Plans & Billing to "
+        "upgrade or purchase credits."}}),
+    "anthropic, by its type": (AnthropicFake, 402, {"type": "error", "error": {
+        "type": "billing_error", "message": "There is an issue with your billing."}}),
+    "openai": (ResponsesFake, 429, {"error": {
+        "message": "You exceeded your current quota, please check your plan and billing details.",
+        "type": "insufficient_quota", "param": None, "code": "insufficient_quota"}}),
+    "gemini": (GeminiFake, 429, {"error": {
+        "code": 429, "status": "RESOURCE_EXHAUSTED", "message": GEMINI_FREE_TIER.format(0),
+        "details": [{"violations": [{"quotaId": "GenerateContentInputTokensPerModelPerMinute-FreeTier"}]},
+                    {"retryDelay": "32s"}]}}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", NO_CREDIT)
+def test_an_account_without_credit_ends_the_run_at_once_and_nothing_recorded_is_lost(tmp_path: Path, case: str) -> None:
+    kind, status, page = NO_CREDIT[case]
+    fake = kind()
+    answered: list[str] = []
+
+    def answer_once(prompt: str) -> str:
+        if not answered:
+            fake.plant(status, page)  # the next request finds the credit used up
+        answered.append(prompt)
+        return "seven"
+
+    fake.answer = answer_once
+    with fake.served() as url:
+        values = {"tasks": ["niah"], "lengths": "2k", "depths": 1, "samples": 4, "limits": {"workers": 1}}
+        spec = make_spec({"model": NAMES[kind].format(fake.model) + f"base_url={url}", **values})
+        with pytest.raises(RunStopped) as raised:
+            leadline.measure(spec, tmp_path / "run", checks=False)
+        assert len(fake.asked) == 2, "the refused question is not asked again, and no other is asked"
+        run = leadline.measure(spec, tmp_path / "run", checks=False)
+    assert "the account has no credit" in raised.value.what
+    assert page["error"]["message"][:40] in raised.value.what
+    assert "(the key is read from $" in raised.value.what
+    assert raised.value.fix.startswith("add credit to the account of this key")
+    assert raised.value.exit_code == 75
+    assert len(answered) == 4, "what was answered is not asked again"
+    assert run.totals.done == 4
+
+
+def test_a_free_tier_that_is_used_up_for_a_minute_is_waited_for() -> None:
+    for limit in ("250000", "0.5"):
+        error = {"code": 429, "status": "RESOURCE_EXHAUSTED", "message": GEMINI_FREE_TIER.format(limit)}
+        outcome = GeminiAdapter(Settings("gemini-3-pro")).read_reply(429, {"error": error})
+        assert isinstance(outcome, Failure)
+        assert (outcome.why, outcome.transient) == ("rate_limited", True)
+
+
+def test_an_account_without_credit_is_said_before_the_first_question() -> None:
+    """Where prompts are counted by the provider, which refuses that too."""
+    fake = AnthropicFake()
+    _, status, page = NO_CREDIT["anthropic"]
+    reply = HttpReply(status, msgspec.json.encode(page), "application/json")
+    answer = fake.page
+    fake.page = lambda method, path, body: reply if "count_tokens" in path else answer(method, path, body)  # type: ignore[method-assign]
+    with pytest.raises(ServerError) as raised:
+        opened(fake, "")
+    assert raised.value.what.startswith("the account has no credit: Your credit balance is too low")
+    assert raised.value.fix.startswith("add credit to the account of this key")

@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 
 from leadline.core import registry
-from leadline.core.answers import Completion, Failure, Outcome
+from leadline.core.answers import NO_CREDIT_FIX, Completion, Failure, Outcome
 from leadline.core.contracts import Model, Remote
 from leadline.core.drafts import Draft, DraftQuestion
 from leadline.core.errors import Interrupted, JudgeRefused, RunStopped, TokenizerError, UsageError
@@ -52,7 +52,7 @@ from leadline.features.judges.samples import (
 from leadline.features.judges.verdicts import RULE, JudgeVerdict, VerdictWriter, verdict_key
 from leadline.results.run import format_model
 from leadline.run.events import Listener, Note, StepProgress, ignore
-from leadline.run.interrupt import RESUME, Breaker, Stop, stopping_on_signals
+from leadline.run.interrupt import NO_CREDIT, RESUME, Breaker, Stop, stopping_on_signals
 from leadline.run.money import budget_of
 from leadline.run.plan import asked_at_once, open_model
 from leadline.run.retry import Asked, Retrier
@@ -370,12 +370,12 @@ class _Grader:
         self._unparsed += verdict.status == "unparsed"
         self._failed += verdict.status == "failed"
         if self._breaker.note(outcome):
+            what, fix = f"{self._limits.breaker} requests in a row got no answer from the judge", "check the judge"
+            if isinstance(outcome, Failure) and outcome.why == "no_credit":
+                what, fix = NO_CREDIT, NO_CREDIT_FIX
             self._stop.because(
                 RunStopped(
-                    f"{self._limits.breaker} requests in a row got no answer from the judge; "
-                    f"the last one: {verdict.reason}",
-                    where=self._judge.name,
-                    fix=f"check the judge, then {RESUME}",
+                    f"{what}; the last one: {verdict.reason}", where=self._judge.name, fix=f"{fix}, then {RESUME}"
                 )
             )
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from leadline.core.answers import Answer, Completion, Failure, Sent
+from leadline.core.answers import NO_CREDIT_FIX, Answer, Completion, Failure, Sent
 from leadline.core.batches import Batches, BatchReply
 from leadline.core.contracts import BatchUnit, ModelCard, PrefixCache, Tokenizer
 from leadline.core.errors import ServerAway, ServerError
@@ -287,7 +287,8 @@ class MessagesModel:
                 break
         if reply.status in (404, 405, 501):
             return None
-        what, where = f"the API does not count a prompt: {refusal.message}", f"POST {url}"
+        why = "the account has no credit" if refusal.why == "no_credit" else "the API does not count a prompt"
+        what, where = f"{why}: {refusal.message}", f"POST {url}"
         if refusal.transient:
             raise ServerAway(what, where=where, rate_limited=refusal.why == "rate_limited")
         fix = _advice(refusal, self.adapter.key_name) or "write count=no to go by estimates and receipts"
@@ -331,6 +332,8 @@ def _ask_model(client: HttpClient, adapter: Adapter) -> ModelFacts:
 
 
 def _advice(refusal: Failure, key_name: str) -> str:
+    if refusal.why == "no_credit":
+        return NO_CREDIT_FIX
     if refusal.status == 401 or ("(the key is read from" in refusal.message and refusal.status == 400):
         return f"put a valid key into ${key_name}"
     if refusal.status == 403:

@@ -22,7 +22,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import msgspec
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from leadline.core.answers import Answer, Completion, Failure, Sent
+from leadline.core.answers import NO_CREDIT_FIX, Answer, Completion, Failure, Sent
 from leadline.core.batches import BatchReply
 from leadline.core.contracts import BatchUnit, Model, ModelCard, ModelProvider, PrefixCache, Tokenizer
 from leadline.core.errors import ServerError, TokenizerError, UsageError
@@ -566,6 +566,8 @@ class OpenAIModel:
             raise ServerError(what, where=url, fix=fix)
 
     def _advice(self, failure: Failure) -> str:
+        if failure.why == "no_credit":
+            return NO_CREDIT_FIX
         if failure.status in (401, 403):
             name = self._options.api_key_env
             return f"${name} is set, and its key is refused" if os.environ.get(name, "").strip() else f"set ${name}"

@@ -62,7 +62,23 @@ _CONTEXT_MESSAGE = re.compile(
     r"|inputs?\W+tokens?\W.*max_new_tokens.*must be",
     re.IGNORECASE,
 )
-_LASTING_CODES = ("insufficient_quota", "billing_hard_limit_reached")
+_NO_CREDIT_CODES = frozenset(
+    {
+        "insufficient_quota",
+        "billing_hard_limit_reached",
+        "billing_not_active",
+        "billing_error",
+        "insufficient_balance",
+        "exceeded_current_quota_error",
+    }
+)
+# Messages of Anthropic, OpenRouter, DeepSeek, xAI and Gemini, whose free tiers have a limit of 0 for some models.
+_NO_CREDIT_MESSAGE = re.compile(
+    r"credit balance is too low|insufficient (credits?|balance|funds)\b|doesn't have any credits"
+    r"|credits? (are|is|have been|has been) (depleted|exhausted|used up)",
+    re.IGNORECASE,
+)
+_NO_QUOTA_MESSAGE = re.compile(r"\blimit: ?0(?!\.?\d)")
 MOST_TOKENS = 1 << 53
 _DETAILS = ("prompt_tokens_details", "input_tokens_details")
 _OUTPUT_DETAILS = ("completion_tokens_details", "output_tokens_details")
@@ -304,24 +320,39 @@ def parse_refusal(reply: HttpReply, key_name: str = "") -> Failure:
     error = (error_in(body) or body) if body is not None else excerpt(reply.body)
     message = format_error(error)
     codes = {str(error.get("code")), str(error.get("type"))} if isinstance(error, Mapping) else set()
+    if _is_without_credit(status, codes, error):
+        return Failure("no_credit", _with_key_name(message, key_name), status=status)
     if codes & _CONTEXT_CODES or (status in (400, 413, 422) and is_context_refusal(error)):
         return Failure("context_length", message, status=status)
     if 200 < status < 300:
         message = f"status {status} instead of 200: {message}"
         return Failure("unexpected_status", message, transient=True, retry_after=reply.retry_after, status=status)
     if status == 429:
-        lasting = bool(codes & set(_LASTING_CODES))
-        return Failure("rate_limited", message, transient=not lasting, retry_after=reply.retry_after, status=status)
+        return Failure("rate_limited", message, transient=True, retry_after=reply.retry_after, status=status)
     if status == 408:
         return Failure("timeout", message, transient=True, retry_after=reply.retry_after, status=status)
     if status >= 500 or status in (409, 425):
         passes = status not in _NEVER_SERVED
         return Failure("server", message, transient=passes, retry_after=reply.retry_after, status=status)
-    if status in (401, 403) and key_name:
-        message += f" (the key is read from ${key_name})"
+    if status in (401, 403):
+        message = _with_key_name(message, key_name)
     if reply.location:
         message += f" (redirects to {reply.location}: give that as base_url)"
     return Failure("refused_request", message, status=status)
+
+
+def _with_key_name(message: str, key_name: str) -> str:
+    return f"{message} (the key is read from ${key_name})" if key_name else message
+
+
+def _is_without_credit(status: int, codes: set[str], error: Any) -> bool:
+    """Whether the account of the key pays for no request: asking again does not help before it does."""
+    if status not in (400, 402, 403, 429):
+        return False
+    text = str(error.get("message") if isinstance(error, Mapping) else error)
+    no_quota = status == 429 and _NO_QUOTA_MESSAGE.search(text) is not None
+    is_named = status == 402 and isinstance(error, Mapping) and bool(error.get("message"))
+    return is_named or bool(codes & _NO_CREDIT_CODES) or no_quota or bool(_NO_CREDIT_MESSAGE.search(text))
 
 
 def _error_object(reply: HttpReply, error: Any) -> Failure:
@@ -329,6 +360,8 @@ def _error_object(reply: HttpReply, error: Any) -> Failure:
     if is_context_refusal(error):
         return Failure("context_length", format_error(error), status=reply.status)
     code = error.get("code") if isinstance(error, Mapping) else None
+    if code in (402, "402"):
+        return Failure("no_credit", format_error(error), status=402)
     return Failure(
         "rate_limited" if code in (429, "429", "rate_limit_exceeded") else "server",
         format_error(error),
