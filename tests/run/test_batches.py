@@ -458,3 +458,17 @@ def test_the_page_shows_the_limits_of_the_table() -> None:
     for limits in BATCH_LIMITS.values():
         size = f"{limits.bytes / 1e6:,.0f}"
         assert f"| {limits.provider} | {limits.requests:,} | {size} | {limits.hours} | {limits.source} |" in page
+
+
+def test_an_account_without_credit_takes_no_batch_and_the_run_goes_on_when_it_has_some(
+    server: BatchServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = {"message": "You exceeded your current quota.", "type": "insufficient_quota", "code": "insufficient_quota"}
+    refused = HttpReply(429, json.dumps({"error": error}).encode(), "application/json")
+    with monkeypatch.context() as patch:
+        patch.setattr(server, "_create", lambda body: refused)
+        with pytest.raises(RunStopped, match="the account has no credit: You exceeded your current quota") as raised:
+            measure_spec(spec_for(server), tmp_path / "run")
+    assert raised.value.fix.startswith("add credit to the account of this key")
+    assert measure_spec(spec_for(server), tmp_path / "run").run.totals.done == QUESTIONS
+    assert set(server.submitted.values()) == {1}

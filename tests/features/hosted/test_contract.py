@@ -21,7 +21,7 @@ from leadline.core.types import Question
 from leadline.models.messages.model import MessagesModel
 from leadline.models.openai.http import HttpReply
 from leadline.scorers.failure import classify
-from support.hosted_fakes import KEY, AnthropicFake, ChatFake, GeminiFake, HostedFake, ResponsesFake
+from support.hosted_fakes import KEY, AnthropicFake, ChatFake, GeminiFake, HostedFake, Refused, ResponsesFake
 
 KEYS = ("ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "OPENAI_API_KEY")
 
@@ -306,3 +306,18 @@ def test_a_server_that_lists_its_models_and_has_no_page_for_each_is_opened(
         model = open_named(f"{provider}base_url={url}")
         assert model.card.window == 8192
         model.close()
+
+
+def test_a_key_without_permission_for_the_model_is_told_to_ask_for_it(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = provider.fake()
+
+    def denied(method: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        raise Refused(403, "permission_error", "Your key does not have permission to use the specified resource.")
+
+    monkeypatch.setattr(fake, "page", denied)
+    with fake.served() as url, pytest.raises(ServerError) as raised:
+        opened(provider, fake, url)
+    assert provider.key in f"{raised.value.what} {raised.value.fix}"
+    assert raised.value.fix
