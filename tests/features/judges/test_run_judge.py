@@ -19,6 +19,7 @@ from leadline.features.judges.results import read_judged
 from leadline.features.judges.rubric import load_rubric
 from leadline.features.judges.samples import draw_labels
 from leadline.features.judges.verdicts import VERDICTS, VerdictWriter, read_verdicts
+from leadline.models.openai.http import HttpReply, HttpRequest, served_by
 from leadline.run.measure import measure
 from leadline.store.runs import read_records
 from support.fake_server import FakeServer, FakeServerProcess, Faults, Reply
@@ -177,6 +178,23 @@ def test_a_judge_that_is_away_stops_the_grading_and_keeps_what_it_said(run: Path
         judge_run(run, [name], min_accuracy=0, limits=Limits(attempts=1, breaker=5, workers=1))
     assert (run / VERDICTS).read_bytes().startswith(b"".join(kept[:-30]))
     assert read_judged(run)[0].judges[0].failed >= 5
+
+
+def test_a_judge_whose_account_has_no_credit_stops_the_grading_at_once_and_keeps_what_it_said(run: Path) -> None:
+    server, asked = FakeServer(answer=verdict_in), 0
+
+    def reply(request: HttpRequest) -> HttpReply:
+        nonlocal asked
+        asked += b"The code of" in (request.body or b"")
+        if asked > 10:
+            return HttpReply(402, b'{"error": {"message": "Insufficient Balance"}}', "application/json")
+        return server.handle(request)
+
+    with served_by(reply) as url, pytest.raises(RunStopped, match=r"has no credit.*Insufficient Balance") as raised:
+        judge_run(run, [f"openai:judge?base_url={url}"], min_accuracy=0, limits=Limits(workers=1))
+    assert asked == 11
+    assert raised.value.fix.startswith("add credit to the account of this key")
+    assert len((run / VERDICTS).read_bytes().splitlines()) >= 10
 
 
 def test_a_hosted_judge_needs_no_tokenizer(run: Path) -> None:
