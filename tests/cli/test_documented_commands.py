@@ -46,3 +46,16 @@ def test_a_command_has_the_options_that_the_program_has(page: str, command: list
     while hasattr(group, "resolve_command"):
         name, group, rest = group.resolve_command(context, [*context._protected_args, *context.args])
         context = group.make_context(name, rest, parent=context)
+
+
+def test_what_a_command_writes_is_o_or_out_everywhere() -> None:
+    group: Any = typer.main.get_command(app)
+    context = group.make_context("leadline", ["--help"], resilient_parsing=True)
+    names = {
+        name: tuple(parameter.opts)
+        for name in group.list_commands(context)
+        for parameter in group.get_command(context, name).params
+        if {"-o", "--out", "--output"} & set(parameter.opts)
+    }
+    assert names.keys() >= {"run", "report", "build", "certify", "export", "card", "follow", "demo"}
+    assert set(names.values()) == {("-o", "--out")}

@@ -35,8 +35,11 @@ LINE_SECONDS = 10.0
 
 def build(
     what: Annotated[str, typer.Argument(metavar="SUITE|TASK|SPEC.toml", help="What to write prompts of.")],
-    output: Annotated[
-        Path, typer.Option("-o", "--output", help="A .jsonl file, or a folder with --as ruler and --as lm-eval.")
+    out: Annotated[
+        Path,
+        typer.Option(
+            "-o", "--out", metavar="PATH", help="A .jsonl file, or a folder with --as ruler and --as lm-eval."
+        ),
     ],
     tokenizer: Annotated[
         str | None, typer.Option(help="Tokenizer that counts the lengths: a model folder, a tokenizer.json, or bytes.")
@@ -65,12 +68,12 @@ def build(
     )  # fmt: skip
     spec = _without_auto(spec_of(flags))
     form: PromptFormat = registry.find("prompt_formats", format)
-    if not form.is_folder and (not output.name or output.is_dir()):
-        raise UsageError("the prompts need a file", where=f"-o {output}", fix="give a name like prompts.jsonl")
+    if not form.is_folder and (not out.name or out.is_dir()):
+        raise UsageError("the prompts need a file", where=f"-o {out}", fix="give a name like prompts.jsonl")
     started = time.monotonic()
     fitter, close = _open_fitter(tokenizer, model, chat)
     try:
-        written = write_prompts(spec, fitter, output, form, progress=_progress())
+        written = write_prompts(spec, fitter, out, form, progress=_progress())
     finally:
         close()
     seconds = time.monotonic() - started

@@ -41,7 +41,9 @@ SIMULATED: dict[str, Any] = {
 
 
 def demo(
-    out: Annotated[Path | None, typer.Option(help="Folder of the run. [default: runs/TASK-MODEL-DIGEST]")] = None,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="Folder of the run. [default: runs/TASK-MODEL-DIGEST]")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON to stdout.")] = False,
     simulated: Annotated[
         bool, typer.Option("--simulated", help="Use a simulated model: seconds instead of minutes.")

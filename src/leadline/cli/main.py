@@ -57,7 +57,6 @@ OTHER_TOOLS = {
     "-m": "--model",
     "-t": "--task",
     "-n": "--samples",
-    "-o": "--out",
     "--limit": "--samples N, the number of samples per cell",
     "--num-samples": "--samples N, the number of samples per cell",
     "--max-length": "--lengths 4k,8k,16k",

@@ -45,9 +45,14 @@ from leadline.store.prices import RunPrices
 
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Run folders.", metavar="RUN")],
-    output: Annotated[
+    out: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="File of the page. [default: RUN/report.html; ./report.html for several]"),
+        typer.Option(
+            "-o",
+            "--out",
+            metavar="FILE",
+            help="File of the page. [default: RUN/report.html; ./report.html for several]",
+        ),
     ] = None,
     figures: Annotated[Path | None, typer.Option(help="Folder for all figures, sized for a paper.")] = None,
     data: Annotated[Path | None, typer.Option(help="A .csv, .jsonl or .parquet file for the samples of a run.")] = None,
@@ -66,7 +71,7 @@ def report(
 
     Money is that of the prices a run was made with, or of --prices.
     """
-    drawn = {"--output": output, "--figures": figures}
+    drawn = {"--out": out, "--figures": figures}
     if (json or latex) and (named := [option for option, path in drawn.items() if path is not None]):
         printing = "--json" if json else "--latex"
         raise UsageError(f"{printing} draws nothing", where=named[0], fix=f"leave out {printing}, or {named[0]}")
@@ -87,13 +92,13 @@ def report(
         echo(suite_latex(loaded, titles(loaded)))
         return
     with drawn_in(palette):
-        _show_and_write(loaded, samples, output, figures, exported, markdown=markdown)
+        _show_and_write(loaded, samples, out, figures, exported, markdown=markdown)
 
 
 def _show_and_write(
     loaded: Sequence[Run],
     samples: Sequence[RunSamples],
-    output: Path | None,
+    out: Path | None,
     figures: Path | None,
     exported: Sequence[Path],
     *,
@@ -109,7 +114,7 @@ def _show_and_write(
         scored = [(f"{task} of {run.name}", metric) for run in loaded for task, metric in run.metrics.items()]
         for sentence in mixed_variants(scored):
             warn(sentence)
-    written = [*_write(loaded, samples, output, figures), *exported]
+    written = [*_write(loaded, samples, out, figures), *exported]
     if markdown:
         echo(in_markdown(loaded, written))
     else:
@@ -117,11 +122,11 @@ def _show_and_write(
             echo(path)
 
 
-def _write(runs: Sequence[Run], samples: Sequence[RunSamples], output: Path | None, figures: Path | None) -> list[Path]:
+def _write(runs: Sequence[Run], samples: Sequence[RunSamples], out: Path | None, figures: Path | None) -> list[Path]:
     """Writes the heatmaps and the page, and what else was asked for."""
-    written = [path for run in runs if run.table.tasks for path in _write_heatmap(run, required=output is None)]
+    written = [path for run in runs if run.table.tasks for path in _write_heatmap(run, required=out is None)]
     default = runs[0].folder / "report.html" if len(runs) == 1 else Path("report.html")
-    written.append(write_page(runs, output or default, samples))
+    written.append(write_page(runs, out or default, samples))
     if figures is not None:
         written += export_figures(runs, figures)
     return written

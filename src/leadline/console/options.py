@@ -178,7 +178,8 @@ class RunOptions:
         ),
     ] = None
     out: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Folder of the run. [default: runs/TASK-MODEL-DIGEST]")
+        Path | None,
+        typer.Option("-o", "--out", metavar="FOLDER", help="Folder of the run. [default: runs/TASK-MODEL-DIGEST]"),
     ] = None
     json_: Annotated[bool, typer.Option("--json", help="Print the result as JSON to stdout.")] = False
 

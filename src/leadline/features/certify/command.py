@@ -107,7 +107,7 @@ def certify(
         ),
     ] = False,
     out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Folder for both runs, the page and the logs of servers.")
+        Path, typer.Option("-o", "--out", metavar="DIR", help="Folder for both runs, the page and the logs of servers.")
     ] = Path("runs/certify"),
     keep_failures: Annotated[
         Path | None,
