@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -139,7 +139,7 @@ def is_right(question: Question, answer: str) -> bool:
     return registry.scorer(question.scorers[0]).score(question, Completion(answer)).value == 1.0
 
 
-def above_chance(rows: Mapping[tuple[object, ...], Row]) -> list[str]:
+def above_chance(rows: Rows) -> list[str]:
     """A line for each row and reader that is right too often."""
     pairs = [(key, row, reader) for key, row in rows.items() for reader in row.right]
     return [
