@@ -32,6 +32,7 @@ from leadline.core.contracts import Task
 from leadline.core.errors import LengthError, UsageError
 from leadline.core.types import Cell, Question
 from leadline.scorers.trivial_readers import planted_sentences, trivial_answers, value_pattern
+from leadline.tasks.placement import LEAST_GUARDS
 from leadline.text.chat import completion_frame
 from leadline.text.fitting import Fitter
 from leadline.text.tokenizers import WhitespaceTokenizer
@@ -74,8 +75,14 @@ def reader_answers(text: str, question: Question, sentences: list[str]) -> dict[
     return {**trivial_answers(text, question, sentences), **written}
 
 
-def chance_of(text: str, question: Question, keys: int) -> float:
-    """How often a guess is right that knows what the facts look like, but not which of them is asked for."""
+def chance_of(text: str, question: Question, keys: int, depth: float | None) -> float:
+    """How often a guess is right that knows what the facts look like, but not which of them is asked for. At an end of
+    a document it also knows how many distractors can stand there."""
+    guess = _guess_of(text, question, keys)
+    return max(guess, 1 / LEAST_GUARDS) if depth in (0.0, 1.0) else guess
+
+
+def _guess_of(text: str, question: Question, keys: int) -> float:
     closed = CLOSED.get((question.family, question.labels.get("operation", "")))
     if closed is not None:
         return closed
@@ -129,7 +136,7 @@ def read_rows(samples: int, part: tuple[str, str, str]) -> Rows:
                 row = rows.setdefault((*part, probe.cell.length, probe.cell.depth), Row())
                 text = document.text[document.body_start_characters : probe.cut_characters]
                 row.asked += 1
-                row.chance += chance_of(text, probe.question, getattr(task, "keys", 0))
+                row.chance += chance_of(text, probe.question, getattr(task, "keys", 0), probe.cell.depth)
                 for reader, answer in reader_answers(text, probe.question, sentences).items():
                     row.right[reader] += is_right(probe.question, answer)
     return rows
