@@ -472,3 +472,23 @@ def test_an_account_without_credit_takes_no_batch_and_the_run_goes_on_when_it_ha
     assert raised.value.fix.startswith("add credit to the account of this key")
     assert measure_spec(spec_for(server), tmp_path / "run").run.totals.done == QUESTIONS
     assert set(server.submitted.values()) == {1}
+
+
+def test_a_batch_in_which_the_credit_ran_out_ends_the_run_and_no_other_is_collected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_batches_of(2, monkeypatch)
+    credit = 1
+
+    def while_there_is_credit(line: dict[str, Any], times: int) -> Fate:
+        return "ok" if running.asked.total() < credit else "without credit"
+
+    with BatchServer(while_there_is_credit) as running:
+        with pytest.raises(RunStopped, match="the account has no credit: You exceeded your current quota") as raised:
+            measure_spec(spec_for(running), tmp_path / "run")
+        assert [batch["status"] for batch in running.batches.values()].count("completed") == 1
+        assert raised.value.fix.startswith("add credit to the account of this key")
+        assert load_run(tmp_path / "run").totals.done == 1
+        credit = QUESTIONS
+        assert measure_spec(spec_for(running), tmp_path / "run").run.totals.done == QUESTIONS
+    assert Counter(running.asked.values()) == {1: QUESTIONS}

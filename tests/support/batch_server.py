@@ -6,8 +6,8 @@
         server.batches        # as GET /batches/ID gives them
 
 Each question of a batch has a fate: ok, expired (never put to the model), server (a 500 in its place), refused (a
-400), lost (no line in any file). `before` and `after` are called around every request with its method and path, for
-tests that end a program at that point; `on_socket` serves other processes.
+400), without credit (a 429 with OpenAI's code), lost (no line in any file). `before` and `after` are called around
+every request with its method and path, for tests that end a program at that point; `on_socket` serves other processes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,13 @@ from urllib.parse import parse_qs, urlsplit
 from leadline.models.openai.http import Handler, HttpReply, HttpRequest, served_by
 from support.fake_server import FakeServer
 
-Fate = Literal["ok", "expired", "server", "refused", "lost"]
+Fate = Literal["ok", "expired", "server", "refused", "without credit", "lost"]
+REFUSALS: dict[Fate, tuple[int, str, str]] = {
+    "server": (500, "it went wrong", "server_error"),
+    "refused": (400, "it went wrong", "server_error"),
+    "without credit": (429, "You exceeded your current quota.", "insufficient_quota"),
+}
+"""Status, message and type."""
 Watcher = Callable[[str, str], None]
 CREATED = 1_763_500_000
 BATCHED = "http://batch.invalid"
@@ -185,9 +191,9 @@ class BatchServer:
                 expired = {"code": "batch_expired", "message": "This request could not be executed before the ..."}
                 errors.append({**entry, "response": None, "error": expired})
                 status = "expired" if status == "completed" else status
-            elif fate in ("server", "refused"):
-                code = 500 if fate == "server" else 400
-                body = {"error": {"message": "it went wrong", "type": "server_error"}}
+            elif fate in REFUSALS:
+                code, message, kind = REFUSALS[fate]
+                body = {"error": {"message": message, "type": kind}}
                 errors.append({**entry, "response": {"status_code": code, "request_id": "r", "body": body}})
             elif fate == "ok":
                 self.asked[question] += 1

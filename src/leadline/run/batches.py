@@ -343,14 +343,16 @@ class _BatchRun:
         replies = self._reply_to(
             partial(self._batches.replies, batch.id), f"the results of batch {batch.id} cannot be read", batch
         )
-        ended = time.time()
+        ended, without_credit = time.time(), None
         for read, question in self._folder.questions(batch):
             if self.stop.is_set:
                 return  # the next start reads the results again
             reply = replies.get(question.name)
             if (batch.id, question.record.cell.key) in self._recorded or (reply is None and cancelled):
                 continue
-            self._settle(batch, question, read, reply or LEFT_OUT, ended)
+            outcome = self._settle(batch, question, read, reply or LEFT_OUT, ended)
+            if isinstance(outcome, Failure) and outcome.why == "no_credit":
+                without_credit = outcome
         self._close(batch, "recorded")
         self._is_blocked = False
         if cancelled:
@@ -360,17 +362,19 @@ class _BatchRun:
                 where=str(self._writer.folder),
                 fix="run the same command again to ask them; what was answered is recorded",
             )
+        if without_credit is not None:
+            raise self._stopped_by(without_credit, NO_CREDIT)
 
     def _settle(
         self, batch: SavedBatch, question: BatchQuestion, read: str, reply: BatchReply | Failure, ended: float
-    ) -> None:
-        """Records the answer to a question about the text `read`, or has it asked again."""
+    ) -> Outcome:
+        """Records the answer to a question about the text `read`, or has it asked again; returns what it was."""
         waiting, item = question.record, batch.items[question.name]
         outcome: Outcome = reply if isinstance(reply, Failure) else self._read(reply, waiting)
         if self._backoff.may_pass(outcome) and item.attempt < self._backoff.attempts:
             self._pay(item)
             self._again[item.cell] = item.attempt + 1
-            return
+            return outcome
         sent = msgspec.structs.replace(waiting.sent, decoding={**waiting.sent.decoding, IN_BATCH: batch.id})
         seconds = max(0.0, ended - batch.submitted)
         record = self._recorder.answered(
@@ -379,6 +383,7 @@ class _BatchRun:
         record = self._recorder.append(record, self._writer)
         self._pay(item, 0.0 if self._plan.tariff is None else self._plan.tariff.cost_of(record))
         self._listen(Answered(record))
+        return outcome
 
     def _read(self, reply: BatchReply, waiting: Record) -> Outcome:
         return self._batches.read(reply, waiting.question, waiting.sent)

@@ -276,7 +276,13 @@ class _Engine:
             f"{self._plan.spec.limits.breaker} samples in a row got no answer; the last one: "
             f"{record.outcome.why}: {record.outcome.message}",
             where=record.cell.key,
-            fix=self._fix(),
+            fix=self._limit_fix() if record.outcome.why == "rate_limited" else self._fix(),
+        )
+
+    def _limit_fix(self) -> str:
+        return (
+            "wait until the provider's limit allows more questions (a daily one until it begins anew), or have it "
+            f"raised; then {RESUME} (what was answered is in {self._writer.folder})"
         )
 
     def _fix(self) -> str:

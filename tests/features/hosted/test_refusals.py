@@ -271,6 +271,22 @@ def test_an_account_without_credit_ends_the_run_at_once_and_nothing_recorded_is_
     assert run.totals.done == 4
 
 
+def test_a_quota_of_the_day_that_is_used_up_ends_the_run_with_when_to_go_on(tmp_path: Path) -> None:
+    fake = GeminiFake()
+    details = [{"violations": [{"quotaId": "GenerateRequestsPerDayPerProjectPerModel"}]}]
+    error = {"code": 429, "message": "You exceeded your quota", "status": "RESOURCE_EXHAUSTED", "details": details}
+    for _ in range(3):
+        fake.plant(429, {"error": error})
+    with fake.served() as url:
+        limits = {"workers": 1, "breaker": 3}
+        values = {"tasks": ["niah"], "lengths": "2k", "depths": 1, "samples": 4, "limits": limits}
+        spec = make_spec({"model": NAMES[GeminiFake].format(fake.model) + f"base_url={url}", **values})
+        with pytest.raises(RunStopped, match="rate_limited: You exceeded your quota") as raised:
+            leadline.measure(spec, tmp_path / "run", checks=False)
+    assert raised.value.fix.startswith("wait until the provider's limit allows more questions (a daily one")
+    assert "run the same command again" in raised.value.fix
+
+
 def test_a_free_tier_that_is_used_up_for_a_minute_is_waited_for() -> None:
     for limit in ("250000", "0.5"):
         error = {"code": 429, "status": "RESOURCE_EXHAUSTED", "message": GEMINI_FREE_TIER.format(limit)}

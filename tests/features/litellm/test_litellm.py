@@ -83,6 +83,10 @@ def test_a_model_without_temperature_is_asked_without_and_that_is_noted(litellm:
     ("error", "why", "transient", "status", "retry_after"),
     [
         (library.RateLimitError("slow down", 429, {"retry-after": "7"}), "rate_limited", True, 429, 7.0),
+        (library.RateLimitError("RateLimitError: OpenAIException - You exceeded your current quota, please check your "
+                                "plan", 429), "no_credit", False, 429, None),
+        (library.RateLimitError("VertexAIException - You exceeded your current quota; retry in 20 s", 429),
+         "rate_limited", True, 429, None),
         (library.ContextWindowExceededError("too long", 400), "context_length", False, 400, None),
         (library.BadRequestError("maximum context length is 8 tokens", 400), "context_length", False, 400, None),
         (library.ContentPolicyViolationError("blocked", 400), "filtered", True, 400, None),

@@ -72,12 +72,14 @@ _NO_CREDIT_CODES = frozenset(
         "exceeded_current_quota_error",
     }
 )
-# Messages of Anthropic, OpenRouter, DeepSeek, xAI and Gemini, whose free tiers have a limit of 0 for some models.
+# Messages of Anthropic, OpenRouter, DeepSeek, xAI, and of OpenAI by way of LiteLLM, which leaves its codes out.
 _NO_CREDIT_MESSAGE = re.compile(
     r"credit balance is too low|insufficient (credits?|balance|funds)\b|doesn't have any credits"
-    r"|credits? (are|is|have been|has been) (depleted|exhausted|used up)",
+    r"|credits? (are|is|have been|has been) (depleted|exhausted|used up)"
+    r"|OpenAIException - You exceeded your current quota",
     re.IGNORECASE,
 )
+# Gemini's free tiers have a limit of 0 for some models.
 _NO_QUOTA_MESSAGE = re.compile(r"\blimit: ?0(?!\.?\d)")
 MOST_TOKENS = 1 << 53
 _DETAILS = ("prompt_tokens_details", "input_tokens_details")
