@@ -142,6 +142,12 @@ def decode_json(
         raise error(f"{what}: {problem}", where=where, fix=fix) from None
 
 
+def delimiter_of(text: str) -> str:
+    """What separates the cells of a table: the most frequent of comma, semicolon and tab in its header."""
+    header = next((line for line in text.splitlines() if line.strip()), "")
+    return max(",;\t", key=header.count)
+
+
 def table_rows(text: str, where: str, *, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
     """The rows of a CSV text that have a cell, each with the number of its last line."""
     csv.field_size_limit(MAX_FIELD)

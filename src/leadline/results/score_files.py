@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from leadline.core.errors import SourceError, UsageError
-from leadline.core.files import read_text, table_rows
+from leadline.core.files import delimiter_of, read_text, table_rows
 from leadline.core.lengths import parse_length
 from leadline.stats.ruler_summary import SHARE, THRESHOLD, LongestLength, RulerAverages, longest_passing, ruler_average
 
@@ -54,8 +54,7 @@ class RowSummary:
 def read_cells(path: Path) -> list[tuple[int, list[str]]]:
     """The rows of a CSV file with their line numbers, whatever separates the cells, empty rows left out."""
     text = read_text(path, fix=TABLE_FIX)
-    first = next((line for line in text.splitlines() if line.strip()), "")
-    rows = list(table_rows(text, str(path), delimiter=max(",;\t", key=first.count)))
+    rows = list(table_rows(text, str(path), delimiter=delimiter_of(text)))
     if not rows:
         raise SourceError("the table is empty", where=str(path), fix=TABLE_FIX)
     return [(number, [cell.strip() for cell in row]) for number, row in rows]

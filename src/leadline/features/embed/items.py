@@ -3,6 +3,7 @@
     {"question": "...", "answer": "42"}                                 any: also a list of accepted answers
     {"question": "...", "answer": "... #### 42"}                        as GSM8K has them: the number after ####
     {"question": "...", "choices": ["...", ...], "answer": 1}           as MMLU has them: an index, a letter or the text
+    {"question": "...", "choices": {"text": [...], "label": [...]}, "answerKey": "A"}      as ARC has them
     {"context": "...", "question": "...", "answers": {"text": [...]}}   as SQuAD has them
 
 A CSV has the same columns, with the choices in A, B, C ... Every row may also have `scorer`, the name of a scorer,
@@ -13,9 +14,8 @@ from __future__ import annotations
 
 import random
 import re
-import string
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -23,18 +23,19 @@ from typing import Any, Literal
 
 from leadline.core import registry
 from leadline.core.errors import SourceError, UnknownName
-from leadline.core.files import parse_json, read_text, table_rows
+from leadline.core.files import delimiter_of, parse_json, read_text, table_rows
 from leadline.core.format import format_list
 from leadline.core.seeds import Split, digest, rng, split_of
+from leadline.features.embed.choices import LETTERS, ChoiceRow, choices_of, right_letters
 from leadline.tasks.qa_fiction import pool
 from leadline.tasks.words import WORDS
 
 AnswerKind = Literal["number", "choice", "text"]
 ItemSource = Literal["all", "arithmetic", "ordering", "logic"]
-FIELDS = ("question", "answer", "answers", "choices", "context", "scorer", "group", "id")
-LETTERS = string.ascii_uppercase
-MOST_CHOICES = 20
+ANSWERS = ("answer", "answers", "answerKey")
 FIX = "every row needs question and answer; see docs/embed.md for the forms"
+_NUMBER_LIKE = re.compile(r"[-+]?[\d,]*\.?\d+")
+_THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +71,11 @@ def read_items(path: Path) -> ItemFile:
         raise SourceError(f"{path.name} is not a .jsonl or .csv file", where=str(path), fix=FIX)
     text = read_text(path, fix="give the path of a .jsonl or .csv file with --set data=FILE")
     rows = _json_rows(text, path) if path.suffix.lower() in (".jsonl", ".json") else _table_rows(text, path)
-    items = [_item(row, number, where) for number, (row, where) in enumerate(rows, 1)]
-    if not items:
+    read = [_item(row, number, where) for number, (row, where) in enumerate(rows, 1)]
+    if not read:
         raise SourceError("the file has no rows", where=str(path), fix=FIX)
+    letters = iter(right_letters([choices for _, choices in read if choices]))
+    items = [replace(item, targets=next(letters)) if choices else item for item, choices in read]
     key = digest([[item.text, item.kind, list(item.targets), item.scorer] for item in items])
     rng("items", key).shuffle(items)
     return ItemFile(path.name, key, tuple(items))
@@ -91,45 +94,92 @@ def _json_rows(text: str, path: Path) -> Iterator[tuple[Mapping[str, Any], str]]
 
 
 def _table_rows(text: str, path: Path) -> Iterator[tuple[Mapping[str, Any], str]]:
-    rows = table_rows(text, str(path), delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
-    _, header = next(rows, (0, []))
+    rows = table_rows(text, str(path), delimiter=delimiter_of(text))
+    number, header = next(rows, (1, []))
     columns = [name.strip() for name in header]
-    for wanted in ("question", "answer"):
-        if wanted not in columns and not (wanted == "answer" and "answers" in columns):
+    where = f"{path}:{number}"
+    wanted = {"question": ("question",), "answer": ANSWERS}
+    for name, names in wanted.items():
+        if not any(column in names for column in columns):
             known = ", ".join(columns) or "none"
-            raise SourceError(f"there is no column {wanted}; columns: {known}", where=f"{path}:1", fix=FIX)
+            raise SourceError(f"there is no column {name}; columns: {known}", where=where, fix=FIX)
+    for name in columns:
+        if name and columns.count(name) > 1:
+            raise SourceError(f"two columns are called {name}", where=f"{where}, {name}", fix="rename or remove one")
+    letters = sorted(name for name in columns if len(name) == 1 and name in LETTERS)
+    for letter, present in zip(LETTERS, letters, strict=False):
+        if letter != present:
+            raise SourceError(
+                f"there is a column {present} and none {letter}",
+                where=f"{where}, {present}",
+                fix="the columns of the choices are A, B, C ... without a gap",
+            )
     for number, cells in rows:
         where = f"{path}:{number}"
         if len(cells) != len(columns):
             raise SourceError(f"{len(cells)} cells in a table of {len(columns)} columns", where=where, fix=FIX)
         row: dict[str, Any] = {name: cell for name, cell in zip(columns, cells, strict=True) if cell.strip()}
-        letters = [name for name in columns if len(name) == 1 and name in LETTERS]
-        choices = [row.pop(letter) for letter in letters if letter in row]
+        filled = [letter for letter in letters if letter in row]
+        if filled != letters[: len(filled)]:
+            empty = next(letter for letter in letters if letter not in row)
+            raise SourceError(
+                f"choice {empty} is empty and choice {filled[-1]} is not",
+                where=f"{where}, {empty}",
+                fix=f"fill in {empty}, or move the later choices and the answer up by one",
+            )
+        choices = [row.pop(letter) for letter in filled]
         if choices:
             row["choices"] = choices
+        elif "choices" in row:
+            raise SourceError(
+                "choices are in one cell",
+                where=f"{where}, choices",
+                fix="give them the columns A, B, C ..., or use JSONL",
+            )
         yield row, where
 
 
-def _item(row: Mapping[str, Any], number: int, where: str) -> EvalItem:
+def _item(row: Mapping[str, Any], number: int, where: str) -> tuple[EvalItem, ChoiceRow | None]:
+    """The item of a row. The targets of one with choices are known only when the whole file is read."""
     question = _text(row, "question", where)
     context = _text(row, "context", where) if row.get("context") else ""
-    choices = _choices(row, where)
+    choices = choices_of(row, where, FIX)
     scorer = _scorer(row, where)
-    answers = _answers(row, where)
+    field, answers = _answers(row, where)
+    where = f"{where}, {field}"
     kind: AnswerKind = "text"
     if choices:
-        kind, answers = "choice", (_chosen(answers[0], choices, where),)
-    elif "####" in answers[0]:
-        kind, answers = "number", (answers[0].rsplit("####", 1)[1].strip().replace(",", ""),)
-    elif all(re.fullmatch(r"[-+]?[\d,]*\.?\d+", answer) for answer in answers):
-        kind, answers = "number", tuple(answer.replace(",", "") for answer in answers)
-    if not all(answers):
-        raise SourceError("the answer is empty", where=f"{where}, answer", fix=FIX)
+        kind = "choice"
+    elif not all(answers):
+        raise SourceError("the answer is empty", where=where, fix=FIX)
+    elif any("####" in answer for answer in answers):
+        kind, answers = "number", tuple(_number(answer.rsplit("####", 1)[-1].strip(), where) for answer in answers)
+    elif all(_NUMBER_LIKE.fullmatch(answer) for answer in answers):
+        kind, answers = "number", tuple(_number(answer, where) for answer in answers)
+    texts = choices.texts if choices else ()
     lines = [f"Passage: {context}", f"Question: {question}"] if context else [question]
-    lines += [f"{letter}) {choice}" for letter, choice in zip(LETTERS, choices, strict=False)]
+    lines += [f"{letter}) {choice}" for letter, choice in zip(LETTERS, texts, strict=False)]
     group = str(row.get("group") or row.get("subject") or "")
     name = str(row.get("id") or number)
-    return EvalItem(name, "\n".join(lines), kind, answers, group, choices, scorer)
+    item = EvalItem(name, "\n".join(lines), kind, answers, group, texts, scorer)
+    return item, ChoiceRow(choices, answers, where) if choices else None
+
+
+def _number(answer: str, where: str) -> str:
+    """A number in plain digits. Raises for a comma that separates no thousands: 3,5 may be 3.5, or two numbers."""
+    if not answer:
+        raise SourceError("the answer is empty", where=where, fix=FIX)
+    if not _NUMBER_LIKE.fullmatch(answer):
+        raise SourceError(
+            f"what follows #### is not a number: {answer[:40]!r}", where=where, fix="write digits, such as #### 1042"
+        )
+    if "," in answer and not _THOUSANDS.fullmatch(answer):
+        raise SourceError(
+            f"the answer {answer!r} has a comma that separates no thousands",
+            where=where,
+            fix="write 3.5 for a decimal number, and a list with spaces: 3, 5",
+        )
+    return answer.replace(",", "")
 
 
 def _text(row: Mapping[str, Any], name: str, where: str) -> str:
@@ -142,43 +192,18 @@ def _text(row: Mapping[str, Any], name: str, where: str) -> str:
     return value.strip()
 
 
-def _answers(row: Mapping[str, Any], where: str) -> tuple[str, ...]:
-    name = "answer" if row.get("answer") is not None else "answers"
+def _answers(row: Mapping[str, Any], where: str) -> tuple[str, tuple[str, ...]]:
+    """The name of the field, and the accepted answers."""
+    name = next((name for name in ANSWERS if row.get(name) is not None), "answer")
     value = row.get(name)
     if isinstance(value, Mapping):
         value = value.get("text")
     values = value if isinstance(value, list) else [value]
-    wrong = not values or any(v is None or isinstance(v, (bool, list, dict)) for v in values)
+    wrong = not values or any(v is None or isinstance(v, (bool, list, dict)) or v != v for v in values)
     if wrong:
         problem = "the row has no answer" if value is None else f"{name} is no text, number or list of texts"
         raise SourceError(problem, where=f"{where}, {name if value is not None else 'answer'}", fix=FIX)
-    return tuple(dict.fromkeys(str(v).strip() for v in values))
-
-
-def _choices(row: Mapping[str, Any], where: str) -> tuple[str, ...]:
-    value = row.get("choices")
-    if value is None:
-        return ()
-    if isinstance(value, Mapping):  # {"text": [...], "label": [...]}, as ARC has them
-        value = value.get("text")
-    if not isinstance(value, list) or not 2 <= len(value) <= MOST_CHOICES or not all(isinstance(v, str) for v in value):
-        raise SourceError(f"choices is not a list of 2 to {MOST_CHOICES} texts", where=f"{where}, choices", fix=FIX)
-    return tuple(value)
-
-
-def _chosen(answer: str, choices: Sequence[str], where: str) -> str:
-    """The letter of the right choice, given as an index from 0, a letter, or the text of the choice."""
-    if answer in choices:
-        return LETTERS[choices.index(answer)]
-    if answer.isdecimal() and int(answer) < len(choices):
-        return LETTERS[int(answer)]
-    if answer.upper() in LETTERS[: len(choices)] and len(answer) == 1:
-        return answer.upper()
-    raise SourceError(
-        f"the answer {answer!r} is none of the {len(choices)} choices",
-        where=f"{where}, answer",
-        fix="give its number from 0, its letter or its text",
-    )
+    return name, tuple(dict.fromkeys(str(v).strip() for v in values))
 
 
 def _scorer(row: Mapping[str, Any], where: str) -> str:
