@@ -210,7 +210,9 @@ SLIPS = {
     "chat": r"[Dd]rop me a line every|often think of!|there are (?:two|four|five|six|seven) options|is that a problem\."
             r"|but I can find my boots|Do not forget nothing|Are you of course",
     "reports": r"higher than permitted of|as permitted of|was not needed, and took|and did not bring anything"
-               r"|were the reason for|The counter of hours begins",
+               r"|were the reason for|The counter of hours begins|without conditions, (?:if|on)|(?:later type|last third) is"
+               r"|(?:nozzles|diffusers|guides|pads|flat) was suspected|\b(?:For|of|to|the view of) (?:North|South|East|West|Upper"
+               r"|Lower|Central|Coastal|Inland|Regional) [A-Z]\w+ [A-Z]\w+|another [a-z ]+water|on \w+days at \w+\. ",
     "german": r"gehört (?:ihm|ihr)\b|nach (?:ihm|ihr) fragen|Tage Arbeit zahlen|an (?:zehn|zwölf) von zehn"
               r"|Das sind \d+ Schritte",
     "french": r"sans se presser|sec, et \w+(?: \w+)? déborda|Avait raison",
