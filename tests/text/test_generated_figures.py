@@ -205,14 +205,21 @@ SLIPS = {
     "prose": r"[Pp]eople say to have|\bevery years\b|\bgives back it\b|\bnot often (?:stay|nine)|insisted to have"
              r"|such as one has|There passed|mistook for a post|expect returning|written down follow",
     "legal": r"Should the cost of \w+(?: \w+)? (?:rises|changes)|more than that entitle|[Tt]he keys of the building is"
-             r"|each day outlays|old address hold |lien of the|right to live of|upon doubt|the others stands",
-    "medical": r"[Oo]ld tablets goes|arrange the (?:kidney|blood pressure)|saturation [678]\d per|white count was",
+             r"|each day outlays|old address hold |lien of the|right to live of|upon doubt|the others stands"
+             r"|per cent of the \w+ \w+ was |(?:glass|yarn|cable) (?:are|remain)|of that party|units of the"
+             r"|on residential|single judge|write to [A-Z][\w ]+ in writing",
+    "medical": r"[Oo]ld tablets goes|arrange the (?:kidney|blood pressure)|saturation [678]\d per|white count was"
+               r"|two0|screen are|[Cc]onjunctivae was|better, [a-z ]+ having returned"
+               r"|no better, [a-z ]+ having (?:gone|less)|may be crushed|(?:Rarely|Seldom) people had|acting on"
+               r"|in \d+ (?:people|cases), (?:mostly|none|regard)",
     "chat": r"[Dd]rop me a line every|often think of!|there are (?:two|four|five|six|seven) options|is that a problem\."
             r"|but I can find my boots|Do not forget nothing|Are you of course",
     "reports": r"higher than permitted of|as permitted of|was not needed, and took|and did not bring anything"
-               r"|were the reason for|The counter of hours begins|without conditions, (?:if|on)|(?:later type|last third) is"
-               r"|(?:nozzles|diffusers|guides|pads|flat) was suspected|\b(?:For|of|to|the view of) (?:North|South|East|West|Upper"
-               r"|Lower|Central|Coastal|Inland|Regional) [A-Z]\w+ [A-Z]\w+|another [a-z ]+water|on \w+days at \w+\. ",
+               r"|were the reason for|The counter of hours begins|without conditions, (?:if|on)"
+               r"|(?:later type|last third) is|(?:nozzles|diffusers|guides|pads|flat) was suspected"
+               r"|\b(?:For|of|to|the view of) (?:North|South|East|West|Upper|Lower|Central|Coastal|Inland)"
+               r" [A-Z]\w+ [A-Z]"
+               r"|another [a-z ]+water|on \w+days at \w+\. ",
     "german": r"gehört (?:ihm|ihr)\b|nach (?:ihm|ihr) fragen|Tage Arbeit zahlen|an (?:zehn|zwölf) von zehn"
               r"|Das sind \d+ Schritte",
     "french": r"sans se presser|sec, et \w+(?: \w+)? déborda|Avait raison",
