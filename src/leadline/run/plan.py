@@ -448,6 +448,7 @@ def _build_first(
     each that cannot be built or asked: its samples will fail, and the others are asked. Raises if none can."""
     built: dict[str, list[Document]] = {}
     notes: list[str] = []
+    unasked: list[str] = []
     first_error: LengthError | None = None
     problem: LengthError | None
     for title, task in tasks.items():
@@ -463,9 +464,17 @@ def _build_first(
             if problem is not None:
                 first_error = first_error or problem
                 notes.append(f"{title} at {row[-1].length:,} tokens will fail: {problem.what}; {problem.fix}")
+            elif why := _why_not_asked(built[title][-1]):
+                unasked.append(f"{title} at {row[-1].length:,} tokens will fail: {why}")
     if first_error and len(notes) == sum(map(len, built.values())):
         raise first_error
-    return built, notes
+    return built, [*notes, *unasked]
+
+
+def _why_not_asked(document: Document) -> str:
+    """Why its samples fail without being asked although it was built, such as a compactor that fails."""
+    failures = [probe.not_asked for probe in document.probes if probe.not_asked is not None]
+    return next((str(failure.message) for failure in failures if failure.why == "compaction"), "")
 
 
 def _without_room(document: Document, title: str, card: ModelCard) -> LengthError | None:

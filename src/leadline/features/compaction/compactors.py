@@ -9,7 +9,8 @@
                              is called `messages`, it gets the session as [{"role": ..., "content": ...}, ...]
     command="./mine.sh"      a program: the session on stdin, LEADLINE_TOKENS in its environment, what is kept on stdout
 
-A compactor that fails, takes too long, returns nothing or more than it was given fails the samples of its session.
+A compactor that fails, takes too long, returns nothing or more than it was given fails the samples of its session. A
+program is ended with all that it started.
 """
 
 from __future__ import annotations
@@ -18,19 +19,25 @@ import inspect
 import os
 import re
 import shlex
+import signal
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO
 
 from leadline.core import registry
 from leadline.core.answers import Completion, Failure
 from leadline.core.contracts import CompactsSessions, Model, Tokenizer
 from leadline.core.drafts import Draft, DraftQuestion
 from leadline.core.errors import LeadlineError, UnknownName, UsageError
+from leadline.core.seeds import digest_bytes
 from leadline.core.types import Cell, KeptSession
 from leadline.text.fitting import Fitter
 
@@ -133,26 +140,38 @@ class Compactor:
             return tail_of(text, self.keep, tokenizer)
         if self.name == "compact:drop-tools":
             return without_tools(text)
-        function: Callable[[object, int], object] = registry.find("tasks", self.name)
+        function = _function(self.name, registry.plugin_digest(self.name))
         content = messages_of(text) if _takes_messages(function) else text
         return self._in_time(lambda: function(content, self.keep))
 
     def _by_command(self, text: str) -> str:
+        """Runs the program in a process group of its own, which is ended with it, and after the time limit."""
         registry.refuse_foreign_command(self.command)
         environment = {**os.environ, "LEADLINE_TOKENS": str(self.keep)}
-        try:
-            done = subprocess.run(
-                shlex.split(self.command), input=text, capture_output=True, text=True, timeout=self.timeout,
-                env=environment, check=False,
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            raise CompactionFailed(f"the compactor took more than {self.timeout:g} s") from None
-        except (OSError, ValueError) as error:
-            raise CompactionFailed(f"the compactor could not be started: {error}") from None
-        if done.returncode:
-            said = done.stderr.strip()[-ERROR_CHARACTERS:] or "it said nothing"
-            raise CompactionFailed(f"the compactor ended with status {done.returncode}: {said}")
-        return done.stdout
+        # Files, because pipes stay open for as long as a child of the program holds them.
+        with TemporaryFile() as session, TemporaryFile() as output, TemporaryFile() as errors:
+            session.write(text.encode("utf-8", "surrogatepass"))
+            session.seek(0)
+            try:
+                program = subprocess.Popen(
+                    shlex.split(self.command), stdin=session, stdout=output, stderr=errors, env=environment,
+                    start_new_session=True,
+                )  # fmt: skip
+            except (OSError, ValueError, IndexError) as error:
+                raise CompactionFailed(f"the compactor could not be started: {error}") from None
+            try:
+                status = program.wait(self.timeout)
+            except subprocess.TimeoutExpired:
+                raise CompactionFailed(f"the compactor took more than {self.timeout:g} s") from None
+            finally:
+                _end_group(program)
+            if status:
+                raise CompactionFailed(f"the compactor ended with status {status}: {_last_words(errors)}")
+            output.seek(0)
+            try:
+                return output.read().decode("utf-8")
+            except UnicodeDecodeError:
+                raise CompactionFailed("the compactor wrote bytes that are not UTF-8") from None
 
     def _in_time(self, call: Callable[[], object]) -> object:
         """Calls a function of the user's in a thread. The thread is left behind when it takes too long."""
@@ -162,7 +181,7 @@ class Compactor:
         def work() -> None:
             try:
                 results.append(call())
-            except Exception as error:  # code of the user's
+            except BaseException as error:  # code of the user's, which may also exit
                 problems.append(f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS])
 
         thread = threading.Thread(target=work, daemon=True)
@@ -173,6 +192,47 @@ class Compactor:
         if not results:
             raise CompactionFailed(f"the compactor took more than {self.timeout:g} s")
         return results[0]
+
+
+def _end_group(program: subprocess.Popen[bytes]) -> None:
+    """Ends a program and every process that it started."""
+    with suppress(ProcessLookupError, PermissionError):
+        if hasattr(os, "killpg"):
+            os.killpg(program.pid, signal.SIGKILL)
+        else:  # Windows
+            program.kill()
+    program.wait()
+
+
+def _last_words(errors: IO[bytes]) -> str:
+    """The end of what a program wrote to stderr, in one line."""
+    size = errors.seek(0, os.SEEK_END)
+    errors.seek(max(0, size - ERROR_CHARACTERS))
+    return " ".join(errors.read().decode("utf-8", "replace").split()) or "it said nothing"
+
+
+@lru_cache(maxsize=16)
+def _function(name: str, digest: str) -> Callable[[object, int], object]:
+    """The function of a file, which is run once for each state of its code and not for each session."""
+    function: Callable[[object, int], object] = registry.find("tasks", name)
+    return function
+
+
+@dataclass(frozen=True, slots=True)
+class CompactorCode:
+    """A file of the user's that decides what is retained: another code is another run."""
+
+    name: str
+    digest: str
+
+
+def code_of(name: str, command: str, model: str) -> list[CompactorCode]:
+    """The files of a compactor: its function, the model that summarises, and every file that its command names."""
+    if command:
+        files = {word: Path(word) for word in shlex.split(command)}
+        return [CompactorCode(word, digest_bytes(path.read_bytes())) for word, path in files.items() if path.is_file()]
+    asked = (name, model) if name in (PROMPTED, PROVIDER) else (name,)
+    return [CompactorCode(named, digest) for named in asked if (digest := registry.plugin_digest(named))]
 
 
 def check_compactor(name: str, command: str, model: str) -> None:

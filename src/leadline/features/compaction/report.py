@@ -69,7 +69,8 @@ def compaction_results(records: Sequence[Record]) -> CompactionResults:
     failures: dict[str, list[str]] = {}
     for record in mine:
         if isinstance(record.outcome, Failure) and record.outcome.why == "compaction":
-            failures.setdefault(_name(record), []).append(record.outcome.message)
+            reason = record.outcome.message.removeprefix(f"{record.question.labels['compactor']}: ")
+            failures.setdefault(_name(record), []).append(reason)
     recalls = [
         Recall(
             name,

@@ -17,12 +17,19 @@ import msgspec
 from pydantic import Field, model_validator
 
 from leadline.core.answers import Failure
-from leadline.core.contracts import DocumentFitter, Source, Tokenizer
+from leadline.core.contracts import DocumentFitter, Source, TextOrigin, Tokenizer
 from leadline.core.drafts import Draft, DraftQuestion, Fact
 from leadline.core.errors import UsageError
 from leadline.core.seeds import Split, rng
 from leadline.core.types import Cell, Document, Planted, Question, Reading
-from leadline.features.compaction.compactors import NONE, Compacted, CompactionFailed, Compactor, check_compactor
+from leadline.features.compaction.compactors import (
+    NONE,
+    Compacted,
+    CompactionFailed,
+    Compactor,
+    check_compactor,
+    code_of,
+)
 from leadline.tasks.placement import fact_depths
 from leadline.tasks.wording import SCORERS, PromptPart, WordedTask
 from leadline.tasks.words import WORDS, draw_new, draw_new_value
@@ -109,8 +116,8 @@ class Compaction(WordedTask):
     def parts(self) -> Mapping[str, PromptPart]:
         return PARTS
 
-    def sources(self) -> Sequence[Source]:
-        return (self._source(),)
+    def sources(self) -> Sequence[TextOrigin]:
+        return (self._source(), *code_of(self.compactor, self.command, self.compactor_model))
 
     def _source(self) -> Source:
         return open_source(self.haystack, repeat=self.repeat)
@@ -128,7 +135,7 @@ class Compaction(WordedTask):
         try:
             compacted = compactor.compact(session, fitter.tokenizer)
         except CompactionFailed as problem:
-            failure = Failure("compaction", str(problem))
+            failure = Failure("compaction", f"{self.command or self.compactor}: {problem}")
             return replace(whole, probes=(replace(probe, not_asked=failure),))
         document = fitter.fit(_retained_draft(draft, compacted, parse_price(self.compactor_price)))
         facts = tuple(
