@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -62,9 +62,12 @@ class CompactionResults:
     """By compactor, the reasons why sessions could not be compacted."""
 
 
-def compaction_results(records: Sequence[Record]) -> CompactionResults:
-    """From records of the task, under any name. Failed samples are counted by the error of their compactor."""
+def compaction_results(records: Sequence[Record], titles: Iterable[str] = ()) -> CompactionResults:
+    """From records of the task, under any name. Lengths rise, and compactors are in the order of `titles`, the tasks of
+    the run: answers come in any order. Failed samples are counted by the error of their compactor."""
+    order = {title: number for number, title in enumerate(titles)}
     mine = [record for record in records if "compactor" in record.question.labels]
+    mine.sort(key=lambda record: (record.cell.length, order.get(record.cell.task, len(order))))
     graded = [record for record in mine if record.scores]
     failures: dict[str, list[str]] = {}
     for record in mine:
@@ -133,7 +136,7 @@ def compaction_section(runs: Sequence[Run], names: Sequence[str]) -> ReportSecti
     """An entry point of `leadline.report_sections`."""
     has_compaction = [any(task.partition("[")[0] == "compaction" for task in run.manifest.tasks) for run in runs]
     results_of_runs = [
-        compaction_results(list(run.records)) if compacts else None
+        compaction_results(list(run.records), run.manifest.tasks) if compacts else None
         for run, compacts in zip(runs, has_compaction, strict=True)
     ]
     if not any(results and (results.recalls or results.failures) for results in results_of_runs):
@@ -189,7 +192,7 @@ def _parts(results: CompactionResults) -> Iterator[SectionPart]:
         (sanitise(name, 40), *(_percent(recalls[kind]) if kind in recalls else "" for kind in kinds))
         for name, recalls in results.by_kind.items()
     ]
-    yield TextTable("by kind of fact", ("compactor", *kinds), rows, wrapped=True)
+    yield TextTable("by kind of fact, all lengths", ("compactor", *kinds), rows, wrapped=True)
     if results.recalls:
         yield SectionFigure("compaction", lambda narrow: _figure(results, narrow))
 
@@ -197,11 +200,12 @@ def _parts(results: CompactionResults) -> Iterator[SectionPart]:
 def _figure(results: CompactionResults, narrow: bool) -> Figure:
     from leadline.report.charts.panels import CurvePanel, panel_figure  # altair
 
-    ordered = sorted(results.recalls, key=lambda recall: recall.retained)
-    labels = list(dict.fromkeys(format_tokens(recall.retained) for recall in ordered))
-    series: dict[str, dict[str, Estimate]] = {}
-    for recall in ordered:
-        series.setdefault(recall.compactor, {})[format_tokens(recall.retained)] = recall.recall
+    by_retained = sorted(results.recalls, key=lambda recall: recall.retained)
+    ticks = retained_ticks(by_retained)
+    series: dict[str, dict[str, Estimate]] = {name: {} for name in results.by_age}  # so that colours are the same
+    for recall, tick in zip(by_retained, ticks, strict=True):
+        series[recall.compactor][tick] = recall.recall
+    labels = list(dict.fromkeys(ticks))
     panels = [CurvePanel("recall at retained tokens", "tokens retained", labels, series, y_title="recall")]
     ages = sorted({age for recalls in results.by_age.values() for age in recalls})
     by_age = {
@@ -219,6 +223,15 @@ def _figure(results: CompactionResults, narrow: bool) -> Figure:
             )
         )
     return panel_figure(panels, f"{NOTE} Bands: 95% intervals.", TITLE, narrow=narrow)
+
+
+def retained_ticks(recalls: Sequence[Recall]) -> list[str]:
+    """The retained tokens of each; with the session's length where one compactor retained as much of several."""
+    tokens = [(recall.compactor, format_tokens(recall.retained)) for recall in recalls]
+    return [
+        f"{retained} of {format_length(recall.length)}" if tokens.count((name, retained)) > 1 else retained
+        for recall, (name, retained) in zip(recalls, tokens, strict=True)
+    ]
 
 
 def _values(results: CompactionResults) -> dict[str, Any]:
