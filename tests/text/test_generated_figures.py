@@ -216,7 +216,10 @@ SLIPS = {
                r"|no better, [a-z ]+ having (?:gone|less)|may be crushed|(?:Rarely|Seldom) people had|acting on"
                r"|in \d+ (?:people|cases), (?:mostly|none|regard)",
     "chat": r"[Dd]rop me a line every|often think of!|there are (?:two|four|five|six|seven) options|is that a problem\."
-            r"|but I can find my boots|Do not forget nothing|Are you of course",
+            r"|but I can find my boots|Do not forget nothing|Are you of course"
+            r"|(?:evening|noon|one|four) in the morning"
+            r"|paper well then|[Ll]ast time was too loud|but it runs|up to the chapel|do you remember [a-z' ]+\.|even sooner"
+            r"|gave up after \d+ pages[^.]* cried|Yes, the light|told that story at|they met at",
     "reports": r"higher than permitted of|as permitted of|was not needed, and took|and did not bring anything"
                r"|were the reason for|The counter of hours begins|without conditions, (?:if|on)"
                r"|(?:later type|last third) is|(?:nozzles|diffusers|guides|pads|flat) was suspected"
