@@ -218,16 +218,19 @@ SLIPS = {
     "chat": r"[Dd]rop me a line every|often think of!|there are (?:two|four|five|six|seven) options|is that a problem\."
             r"|but I can find my boots|Do not forget nothing|Are you of course"
             r"|(?:evening|noon|one|four) in the morning"
-            r"|paper well then|[Ll]ast time was too loud|but it runs|up to the chapel|do you remember [a-z' ]+\.|even sooner"
+            r"|paper well then|[Ll]ast time was too loud|but it runs|up to the chapel|do you remember [a-z' ]+\."
+            r"|even sooner"
             r"|gave up after \d+ pages[^.]* cried|Yes, the light|told that story at|they met at",
     "reports": r"higher than permitted of|as permitted of|was not needed, and took|and did not bring anything"
                r"|were the reason for|The counter of hours begins|without conditions, (?:if|on)"
-               r"|(?:later type|last third) is|(?:nozzles|diffusers|guides|pads|flat) was suspected"
+               r"|(?:later type|last third) is|(?:nozzles|diffusers|guides|pads) was suspected"
                r"|\b(?:For|of|to|the view of) (?:North|South|East|West|Upper|Lower|Central|Coastal|Inland)"
                r" [A-Z]\w+ [A-Z]"
                r"|another [a-z ]+water|on \w+days at \w+\. ",
     "german": r"gehört (?:ihm|ihr)\b|nach (?:ihm|ihr) fragen|Tage Arbeit zahlen|an (?:zehn|zwölf) von zehn"
-              r"|Das sind \d+ Schritte",
+              r"|Das sind \d+ Schritte|(?:könne|wolle) \d+ Lieder|könne nie wieder|wolle mit Pferden|gegen nichts"
+              r"|Flug der (?:Schafe|Ziegen|Füchse|Gänse)|der Korb, |Hand nur noch hört|Zeugen (?:liegen|sind ver)"
+              r"|niemand kümmert sich(?! darum)|hängt eine Bank|Graben wegnahm|tanzten in de[mr] (?:Hafen|Werft)",
     "french": r"sans se presser|sec, et \w+(?: \w+)? déborda|Avait raison",
     "spanish": r"venir en (?:lunes|martes|miércoles|jueves|viernes)|da un discurso|el oficio con"
                r"|todos están en la siega",
