@@ -75,11 +75,11 @@ def reader_answers(text: str, question: Question, sentences: list[str]) -> dict[
     return {**trivial_answers(text, question, sentences), **written}
 
 
-def chance_of(text: str, question: Question, keys: int, depth: float | None) -> float:
+def chance_of(text: str, question: Question, task: Task, depth: float | None) -> float:
     """How often a guess is right that knows what the facts look like, but not which of them is asked for. At an end of
-    a document it also knows how many distractors can stand there."""
-    guess = _guess_of(text, question, keys)
-    return max(guess, 1 / LEAST_GUARDS) if depth in (0.0, 1.0) else guess
+    a document it also knows how many distractors can stand there, and of graphs how often no node is asked for."""
+    known = 1 / LEAST_GUARDS if depth in (0.0, 1.0) else 0.0
+    return max(_guess_of(text, question, getattr(task, "keys", 0)), getattr(task, "empty", 0.0), known)
 
 
 def _guess_of(text: str, question: Question, keys: int) -> float:
@@ -136,7 +136,7 @@ def read_rows(samples: int, part: tuple[str, str, str]) -> Rows:
                 row = rows.setdefault((*part, probe.cell.length, probe.cell.depth), Row())
                 text = document.text[document.body_start_characters : probe.cut_characters]
                 row.asked += 1
-                row.chance += chance_of(text, probe.question, getattr(task, "keys", 0), probe.cell.depth)
+                row.chance += chance_of(text, probe.question, task, probe.cell.depth)
                 for reader, answer in reader_answers(text, probe.question, sentences).items():
                     row.right[reader] += is_right(probe.question, answer)
     return rows

@@ -85,11 +85,20 @@ def test_enough_associations_can_stand_in_one_document() -> None:
     alone = {e.concept for e in associations() if not e.groups}
     groups = {group for e in associations() for group in e.groups}
     assert len(alone) + len(groups) >= 88
+
+
+def test_no_place_says_which_association_is_asked_for_and_nobody_asks_for_those_at_the_ends() -> None:
     task = needle(match="association", haystack="noise")
-    cells = [Cell("niah", 12000, depth / 10, 0) for depth in range(11)]
-    facts = document(task, *cells).facts
-    assert len([fact for fact in facts if "#before" not in fact.id and "#after" not in fact.id]) == 11
-    assert len(facts) == 13  # one more at each end
+    before: set[int] = set()
+    for sample in range(6):
+        text = document(task, *(Cell("niah", 12000, depth / 10, sample) for depth in range(11)))
+        at_ends = [fact for fact in text.facts if "#before" in fact.id or "#after" in fact.id]
+        assert len(text.facts) - len(at_ends) == 11
+        before.add(len([fact for fact in at_ends if "#before" in fact.id]))
+        unasked = {entry.concept for fact in at_ends for entry in associations() if f" {entry.clue}" in fact.text}
+        assert unasked
+        assert not any(concept in probe.question.text for probe in text.probes for concept in unasked)
+    assert len(before) > 3
 
 
 def test_paraphrases_have_no_word_on_both_sides() -> None:

@@ -97,7 +97,7 @@ PARTS = [
     for name, variant in (
         ("cwe", "plain"), ("kv", "plain"), ("lines", "plain"), ("math_find", "plain"),
         ("qa_fiction_1", "plain"), ("niah", "plain"), ("niah_multikey_2", "plain"), ("agent_log", "plain"),
-        ("agent_log", "last failure"),
+        ("agent_log", "last failure"), ("niah_forms", "by association"),
     )
     for reading in LENGTHS
 ]  # fmt: skip

@@ -274,9 +274,9 @@ class KeyedNeedles(NeedleTask, RetrievalTask):
         fewest = min(Counter(cell.length for cell in cells).values())
         return max(self.queries, -(-DEFAULT_KEYS // fewest))
 
-    def guard_positions(self, positions: list[tuple[float, int]], taken: set[str]) -> list[tuple[float, int]]:
-        """Where to plant needles that nothing asks for at one end of the document."""
-        return positions
+    def draw_guards(self, count: int, draw: random.Random, taken: set[str]) -> list[KeyAndValues]:
+        """Needles that nothing asks for, to stand at the ends of the document; none where there are none left."""
+        return [self.draw_needle(draw, taken) for _ in range(count)]
 
     # --- the document ---
 
@@ -309,16 +309,17 @@ class KeyedNeedles(NeedleTask, RetrievalTask):
         if 0 < self.keys <= self.queries and not self.is_list:
             return [], [], []
         draw = rng(seed, "guards", "needles", *cells[0].coordinates)
+        before, after = guard_places(cells, seed)
+        needles = iter(self.draw_guards(len(before) + len(after), draw, taken))
         values: list[str] = []
         ends: list[list[Fact]] = []
-        for end, everywhere in zip(("before", "after"), guard_places(cells, seed), strict=True):
-            positions = self.guard_positions(everywhere, taken)
-            needles = [self.draw_needle(draw, taken) for _ in positions]
-            values += [value for needle in needles for value in needle.values[:1]]
+        for end, places in (("before", before), ("after", after)):
+            guards = list(zip(places, needles, strict=False))
+            values += [value for _, needle in guards for value in needle.values[:1]]
             ends.append(
                 [
                     Fact(f"{cells[0].key}#{end}{number}", self.sentences(needle, needle.values[0])[-1], depth, length)
-                    for number, (needle, (depth, length)) in enumerate(zip(needles, positions, strict=True))
+                    for number, ((depth, length), needle) in enumerate(guards)
                 ]
             )
         return ends[0], ends[1], values

@@ -21,8 +21,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
-from itertools import pairwise
-from typing import Literal
+from itertools import cycle, islice, pairwise
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -159,9 +159,6 @@ def _lines(name: str) -> list[str]:
 
 # --- keys ---
 
-SPARE_CLUES = 64
-"""Clues that are left before needles at the ends of a document take any: one that is drawn rules out some others."""
-
 
 def draw_paraphrase(draw: random.Random, taken: set[str], split: Split) -> Key:
     """A person with a trait, in two wordings."""
@@ -181,14 +178,24 @@ def draw_association(draw: random.Random, taken: set[str], split: Split) -> Key:
     free = _free_clues(taken, split)
     if not free:
         raise _used_up(len({a.concept for a in _clues(split)}))
-    chosen = draw.choice(free)
-    taken.update((chosen.concept, *(f"@{group}" for group in chosen.groups)))
+    chosen = _take(draw.choice(free), taken)
     return Key(f"{draw_name(draw, taken)} {chosen.clue}", f"the person who {chosen.concept}")
 
 
-def associations_left(taken: set[str], split: Split) -> int:
-    """How many clues may still be drawn, fewer of which can be in one document: more than are needed at its ends."""
-    return max(len(_free_clues(taken, split)) - SPARE_CLUES, 0)
+def unasked_clues(count: int, draw: random.Random, taken: set[str], split: Split) -> list[str]:
+    """Clues of people whom no question means, from as few concepts as give `count`. Where the table ends, some of them
+    are said of several people; none where nothing of it is left."""
+    clues: list[str] = []
+    while len(clues) < count and (free := _free_clues(taken, split)):
+        concept = _take(draw.choice(free), taken).concept
+        clues += [association.clue for association in _clues(split) if association.concept == concept]
+    return list(islice(cycle(clues), count))
+
+
+def _take(chosen: Association, taken: set[str]) -> Association:
+    """Rules out what its clue might mean besides."""
+    taken.update((chosen.concept, *(f"@{group}" for group in chosen.groups)))
+    return chosen
 
 
 def _free_clues(taken: set[str], split: Split) -> list[Association]:
@@ -296,6 +303,8 @@ class NeedleForms(KeyedNeedles):
     pieces of a value are `spread` apart from first to last.
     """
 
+    version: ClassVar[str] = "6"
+
     match: NeedleMatch = Field(
         "",
         description="the question describes the key in other words (paraphrase, the default), asks by what the needle "
@@ -391,11 +400,11 @@ class NeedleForms(KeyedNeedles):
             return max(self.queries, DEFAULT_KEYS)  # every question has distractors that are nearly its own
         return super().keys_for(cells)
 
-    def guard_positions(self, positions: list[tuple[float, int]], taken: set[str]) -> list[tuple[float, int]]:
+    def draw_guards(self, count: int, draw: random.Random, taken: set[str]) -> list[KeyAndValues]:
         if self.match != "association":
-            return positions
-        # The table is short: one at each end, while there are any.
-        return [position for position in dict.fromkeys(positions) if associations_left(taken, self.split)]
+            return super().draw_guards(count, draw, taken)
+        clues = unasked_clues(count, draw, taken, self.split)
+        return [self.draw_needle(draw, taken, f"{draw_name(draw, taken)} {clue}") for clue in clues]
 
     def draw_needles(self, keys: int, draw: random.Random, taken: set[str]) -> list[KeyAndValues]:
         if not self.hard:
