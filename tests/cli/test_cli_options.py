@@ -281,3 +281,12 @@ def test_tables_are_wrapped_in_a_terminal_and_one_line_a_row_in_a_pipe(
 
 def test_every_command_has_rulers_threshold() -> None:
     assert pytest.approx(100 * RULER_THRESHOLD) == DEFAULT_THRESHOLD == THRESHOLD
+
+
+def test_a_sweep_over_an_option_that_a_suite_sweeps_takes_its_place() -> None:
+    """Not three tasks for each of the suite's three, with two compactors in their names."""
+    titles = [task.title for task in spec("agents-quick", set_=["compactor=compact:tail,none"]).tasks]
+    assert titles[-2:] == ["compaction[compactor=compact:tail]", "compaction[compactor=none]"]
+    assert sum("compaction" in title for title in titles) == 2
+    one = spec("agents-quick", set_=["compactor=compact:tail"]).tasks[-1]
+    assert (one.title, one.options) == ("compaction[compactor=compact:tail]", {"compactor": "compact:tail"})

@@ -401,17 +401,30 @@ def _configured(
         choices = {key: parse_choices(task, key, text) for key, text in mine if key in type(task).model_fields}
         for combination in itertools.product(*choices.values()):
             chosen = dict(zip(choices, combination, strict=True))
-            swept = ",".join(f"{key}={chosen[key]}" for key, values in choices.items() if len(values) > 1)
+            title, replaced = _without_values(spec.title, choices)
+            named = [key for key, values in choices.items() if len(values) > 1 or key in replaced]
+            swept = ",".join(f"{key}={chosen[key]}" for key in named)
             options = {**spec.options, **chosen}
             task_with_options = registry.task(TaskSpec(name=spec.name, options=options))
-            configured.append(
-                {
-                    "name": spec.name,
-                    "label": f"{spec.title}[{swept}]" if swept else spec.label,
-                    "options": task_with_options.model_dump(mode="json", include=set(options)),
-                }
-            )
+            with_options = {
+                "name": spec.name,
+                "label": f"{title}[{swept}]" if swept else spec.label,
+                "options": task_with_options.model_dump(mode="json", include=set(options)),
+            }
+            if with_options not in configured:  # the members of a sweep over the same option have become one
+                configured.append(with_options)
     return configured
+
+
+def _without_values(title: str, keys: Collection[str]) -> tuple[str, set[str]]:
+    """A title such as `compaction[compactor=none,keep=0.5]` without the values of some options, and which it had."""
+    name, *brackets = title.replace("]", "").split("[")
+    parts = [bracket.split(",") for bracket in brackets]
+    had = {part.partition("=")[0] for bracket in parts for part in bracket if "=" in part} & set(keys)
+    if not had:
+        return title, had
+    left = [[part for part in bracket if part.partition("=")[0] not in had] for bracket in parts]
+    return name + "".join(f"[{','.join(bracket)}]" for bracket in left if bracket), had
 
 
 def _expanded(

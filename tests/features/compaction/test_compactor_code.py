@@ -142,3 +142,12 @@ def test_the_file_of_a_function_is_run_once_for_all_sessions(tmp_path: Path) -> 
     for session in ("a " * 100, "b " * 100, "c " * 100):
         compactor.compact(session, WhitespaceTokenizer())
     assert (tmp_path / "runs").read_text() == "x"
+
+
+def test_the_sessions_of_the_plan_are_compacted_once(tmp_path: Path) -> None:
+    script = tmp_path / "mine.sh"
+    script.write_text(f"#!/bin/sh\necho x >> {tmp_path / 'calls'}\nhead -c 500\n")
+    script.chmod(0o755)
+    run = load_run(measure(spec_with(tmp_path, command=str(script)), tmp_path / "run").folder)
+    assert run.totals.asked == 1
+    assert (tmp_path / "calls").read_text().count("x") == 1

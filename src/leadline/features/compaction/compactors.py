@@ -25,7 +25,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -45,6 +45,8 @@ NONE = "none"
 PROMPTED, PROVIDER = "compact:prompt", "compact:provider"
 BUILT_IN = (NONE, "compact:tail", "compact:drop-tools", PROMPTED, PROVIDER)
 ERROR_CHARACTERS = 300
+KEPT_RESULTS = 16
+"""Results of models and programs that are kept: the plan asks for the first sessions of each task, the run for all."""
 _SPEAKER = re.compile(r"(user|assistant|system): ")
 _TOOL = re.compile(r'\{"tool"|\$ |tool: |> ')
 PROMPT = (
@@ -88,6 +90,13 @@ class Compactor:
     rounds: int = 1
 
     def compact(self, session: str, tokenizer: Tokenizer) -> Compacted:
+        """What is retained of a session. A model or program is asked once for it, by the plan or by the run."""
+        if self._asks_model or self.command:
+            code = tuple(code_of(self.name, self.command, self.model))
+            return _compacted_once(self, code, session, _KnownTokenizer(tokenizer.fingerprint, tokenizer))
+        return self.compact_again(session, tokenizer)
+
+    def compact_again(self, session: str, tokenizer: Tokenizer) -> Compacted:
         """The session compacted in `rounds` equal parts: each round compacts what was retained and the next part."""
         size, began = len(tokenizer.encode(session)), time.perf_counter()
         retained, read, written = "", 0, 0
@@ -224,6 +233,22 @@ class CompactorCode:
 
     name: str
     digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class _KnownTokenizer:
+    """Compared by its fingerprint."""
+
+    fingerprint: str
+    tokenizer: Tokenizer = field(compare=False)
+
+
+@lru_cache(maxsize=KEPT_RESULTS)
+def _compacted_once(
+    compactor: Compactor, code: tuple[CompactorCode, ...], session: str, known: _KnownTokenizer
+) -> Compacted:
+    """Failures are not kept: the compactor is asked again."""
+    return compactor.compact_again(session, known.tokenizer)
 
 
 def code_of(name: str, command: str, model: str) -> list[CompactorCode]:
