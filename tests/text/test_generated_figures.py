@@ -231,9 +231,11 @@ SLIPS = {
               r"|Das sind \d+ Schritte|(?:könne|wolle) \d+ Lieder|könne nie wieder|wolle mit Pferden|gegen nichts"
               r"|Flug der (?:Schafe|Ziegen|Füchse|Gänse)|der Korb, |Hand nur noch hört|Zeugen (?:liegen|sind ver)"
               r"|niemand kümmert sich(?! darum)|hängt eine Bank|Graben wegnahm|tanzten in de[mr] (?:Hafen|Werft)",
-    "french": r"sans se presser|sec, et \w+(?: \w+)? déborda|Avait raison",
+    "french": r"sans se presser|sec, et \w+(?: \w+)? déborda|Avait raison|pas on devine à peine sa main"
+              r"|dont \d+ jamais payés|même, même|quand même, même|qui paie à l'heure|avec (?:méfiance|fierté), avec",
     "spanish": r"venir en (?:lunes|martes|miércoles|jueves|viernes)|da un discurso|el oficio con"
-               r"|todos están en la siega",
+               r"|todos están en la siega|\by Hil|Alrrubia|Me marché[^.]*encogiéndose|adivina la mano|hasta que nadie gana"
+               r"|más viejo que \d|con (?:recelo|orgullo), con",
 }  # fmt: skip
 
 
