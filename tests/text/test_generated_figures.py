@@ -227,14 +227,19 @@ SLIPS = {
                r"|\b(?:For|of|to|the view of) (?:North|South|East|West|Upper|Lower|Central|Coastal|Inland)"
                r" [A-Z]\w+ [A-Z]"
                r"|another [a-z ]+water|on \w+days at \w+\. ",
+    "code": r"the number of \w+ (?:changed|were|are)\b|serves the \w+ to count"
+            r"|[a-z][:;] (?:because|since|as|rough|good enough)\b",
+    "agent": r"in (?:\w+) units\b(?<!other units)|takes an? \w+ \w+ (?:as zero|for a new)|treats an? \w+ \w+ for a",
     "german": r"gehört (?:ihm|ihr)\b|nach (?:ihm|ihr) fragen|Tage Arbeit zahlen|an (?:zehn|zwölf) von zehn"
               r"|Das sind \d+ Schritte|(?:könne|wolle) \d+ Lieder|könne nie wieder|wolle mit Pferden|gegen nichts"
               r"|Flug der (?:Schafe|Ziegen|Füchse|Gänse)|der Korb, |Hand nur noch hört|Zeugen (?:liegen|sind ver)"
               r"|niemand kümmert sich(?! darum)|hängt eine Bank|Graben wegnahm|tanzten in de[mr] (?:Hafen|Werft)",
     "french": r"sans se presser|sec, et \w+(?: \w+)? déborda|Avait raison|pas on devine à peine sa main"
-              r"|dont \d+ jamais payés|même, même|quand même, même|qui paie à l'heure|avec (?:méfiance|fierté), avec",
+              r"|dont \d+ jamais payés|même, même|qui paie à l'heure"
+              r"|avec (?:méfiance|fierté), avec",
     "spanish": r"venir en (?:lunes|martes|miércoles|jueves|viernes)|da un discurso|el oficio con"
-               r"|todos están en la siega|\by Hil|Alrrubia|Me marché[^.]*encogiéndose|adivina la mano|hasta que nadie gana"
+               r"|todos están en la siega|\by Hil|Alrrubia|Me marché[^.]*encogiéndose|adivina la mano"
+               r"|hasta que nadie gana"
                r"|más viejo que \d|con (?:recelo|orgullo), con",
 }  # fmt: skip
 
