@@ -113,7 +113,7 @@ _TEXTS: Mapping[EntityKind, tuple[str, ...]] = {
     ),
     "firm": (
         "{subject} was founded in {year} by {founder}. The firm has its head office in {seat}, and about {count} "
-        "people work there. It began with orders from a single {job}, and now sells {product} to four countries.",
+        "people work there. It began with orders from a single {job}, and now sells {product} in four countries.",
         "From its head office in {seat}, {subject} sells {product}. {founder}, who founded the firm in {year}, had "
         "been a {job} before. A staff of {count} keeps it going, and nobody there speaks of {habit} before noon.",
         "Few firms make better {product} than {subject}. The founder, {founder}, started in {year} with a borrowed "
@@ -121,9 +121,9 @@ _TEXTS: Mapping[EntityKind, tuple[str, ...]] = {
     ),
     "place": (
         "{subject} lies on the river {river} and has {count} thousand inhabitants. Its market is known for {product}. "
-        "The mayor, {mayor}, used to be a {job}, and opened the town's museum in {year}.",
+        "The mayor, {mayor}, used to be a {job}. The town's museum was opened in {year}.",
         "Through {subject} flows the river {river}, which rose over its banks in {year}. The town has need of a {job}. "
-        "Its mayor is {mayor}, who collects {product} and is seen at {habit} now and then.",
+        "Its mayor is {mayor}, who collects {product} and is fond of {habit}.",
         "Every spring {subject} holds a fair of {product}, first held in {year}. {mayor} has been mayor for {count} "
         "months. Boats on the river {river} carry visitors to it, and a {job} plays the {instrument}.",
     ),
@@ -257,7 +257,7 @@ class Fiction(RetrievalTask):
     random order, spread evenly over a band of width `spread` around the depth.
     """
 
-    version: ClassVar[str] = "6"
+    version: ClassVar[str] = "7"
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "question answering"
 
