@@ -11,6 +11,8 @@ import pytest
 from leadline.core.answers import Completion, Failure
 from leadline.core.errors import LengthError, OtherRunError, UsageError
 from leadline.core.spec import Spec, make_spec
+from leadline.results.run import load_run
+from leadline.results.verdict import failures_fix
 from leadline.run import documents
 from leadline.run import plan as planning
 from leadline.run.export_prompts import JSONL, write_prompts
@@ -51,7 +53,9 @@ def test_a_length_that_cannot_be_built_fails_its_own_samples_and_the_run_goes_on
     run = spec(lengths="256,2k", depths=2, samples=1)
     [note] = [note for note in plan(run).notes if "will fail" in note]
     assert note.startswith("niah at 256 tokens will fail: 256 tokens cannot hold this")
-    outcomes = [(record.cell.length, record.outcome) for record in measure(run, out=tmp_path / "run").records]
+    measured = measure(run, out=tmp_path / "run")
+    assert failures_fix(load_run(measured.folder)) == "ask --lengths 2k"  # no server and no second try helps
+    outcomes = [(record.cell.length, record.outcome) for record in measured.records]
     assert sorted(length for length, _ in outcomes) == [256, 256, 2048, 2048]
     for length, outcome in outcomes:
         assert isinstance(outcome, Failure) == (length == 256)

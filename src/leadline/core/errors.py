@@ -106,6 +106,10 @@ class UntrustedFile(UsageError):
         )
 
 
+UNBUILT = "this prompt cannot be built"
+"""How the failure of a sample begins whose document has no possible text of its length."""
+
+
 class LengthError(LeadlineError):
     """A document of this length cannot be built; `shortest` is the shortest possible length, where known."""
 

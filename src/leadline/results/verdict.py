@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from leadline.core.answers import NO_CREDIT_FIX
+from leadline.core.errors import UNBUILT
 from leadline.core.format import (
     format_count,
     format_duration,
@@ -185,6 +186,8 @@ def too_long_fix(run: Run) -> str:
     """What helps against prompts that are longer than the model accepts: `ask --lengths 1k,2k, or ...`."""
     table = run.table
     inside = [format_length(n) for n in table.lengths if table.by_length[n].done and not table.by_length[n].failed]
+    if _is_unbuilt(run):
+        return f"ask --lengths {','.join(inside)}" if inside else "ask other --lengths"
     shorter = f"ask --lengths {','.join(inside)}" if inside else "ask shorter --lengths"
     if run.manifest.spec.get("model", "").startswith("openai:"):
         server = run.manifest.fingerprints.get("model.server", "").partition(" ")[0]
@@ -192,9 +195,16 @@ def too_long_fix(run: Run) -> str:
     return f"{shorter}, or give the model a longer window"
 
 
+def _is_unbuilt(run: Run) -> bool:
+    """Whether prompts of a length could not be made, which no other model and no server changes."""
+    return run.totals.messages.get("context_length", "").startswith(UNBUILT)
+
+
 def failures_fix(run: Run) -> str:
     """What to do about the failed samples of a run. Asking the same again helps only against what may pass."""
     again, failures = "run the same command again: only these are asked", run.totals.failures
+    if failures["context_length"] and _is_unbuilt(run):
+        return too_long_fix(run)
     if failures["context_length"]:
         return f"{too_long_fix(run)}; then {again}"
     if failures["input_truncated"]:

@@ -25,7 +25,7 @@ import numpy as np
 from leadline.core.answers import Failure, FailureKind
 from leadline.core.contracts import Tokenizer
 from leadline.core.drafts import EXTRA_ALLOWANCE, Composer, Draft, DraftQuestion, Filler, PieceBank
-from leadline.core.errors import LengthError, TokenizerError, UsageError
+from leadline.core.errors import UNBUILT, LengthError, TokenizerError, UsageError
 from leadline.core.format import format_list
 from leadline.core.seeds import digest
 from leadline.core.turns import ENDS, PLAIN_TURNS, Turns, stripped
@@ -144,7 +144,7 @@ class Fitter:
         empty = replace(draft, head="", filler=None, facts=(), questions=questions, conversation=False, tools=())
         with self._lock:
             document = verbatim_document(empty, self.tokenizer, self._frame_for(empty))
-        failure = Failure("context_length", f"this prompt cannot be built: {error.what}")
+        failure = Failure("context_length", f"{UNBUILT}: {error.what}")
         return replace(document, probes=tuple(replace(probe, not_asked=failure) for probe in document.probes))
 
     def _fitted_conversation(self, draft: Draft, filler: Filler | Composer) -> Document:
