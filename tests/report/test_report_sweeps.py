@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import altair as alt
@@ -105,3 +106,11 @@ def test_many_values_still_have_a_line_each(tmp_path: Path) -> None:
     figure = curves(run, narrow=True)
     assert len({r["series"] for r in figure.data["sweep0"]}) == 12
     assert "average" not in figure.data
+
+
+def test_effective_lengths_stand_beside_their_rows_where_a_task_has_none(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", ["niah", "kv"])
+    whole = verdict(run)
+    grid = task_grid(run, replace(whole, by_task={"kv": whole.by_task["kv"]}))
+    rows = [(row["row"], row["effective"]) for row in grid.data["effective"]]
+    assert rows[:2] == [("niah", "–"), ("kv", str(whole.by_task["kv"]))]

@@ -9,10 +9,12 @@ import pytest
 
 from leadline.core.spec import make_spec
 from leadline.features.compaction.report import compaction_results, compaction_section, retained_ticks
+from leadline.report.charts.panels import CurvePanel, panel_figure
 from leadline.report.charts.theme import SERIES
 from leadline.report.text_table import TextTable
 from leadline.results.run import Run, load_run
 from leadline.run.measure import measure
+from leadline.stats.intervals import Estimate, Interval
 
 COMPACTORS = ["none", "compact:tail", "compact:drop-tools"]
 
@@ -51,3 +53,14 @@ def test_as_much_retained_of_two_lengths_is_two_points(run: Run) -> None:
     ]
     assert retained_ticks(same) == [f"300 of {length}" for length in (1000, 2000) for _ in COMPACTORS]
     assert retained_ticks(same[:3]) == ["300"] * 3
+
+
+def test_a_compactor_measured_at_one_length_has_its_interval_as_a_bar() -> None:
+    estimate = Estimate(0.0, Interval(0.0, 0.79, 0.95, ""), 1, 1)
+    panel = CurvePanel(
+        "recall", "tokens", ["90", "300"], {"a": {"90": estimate}, "b": {"90": estimate, "300": estimate}}
+    )
+    figure = panel_figure([panel], "", "", narrow=False)
+    alone = {(row["series"], row["length"]): row["alone"] for row in figure.data["panel0"]}
+    assert alone == {("a", "90"): True, ("b", "90"): False, ("b", "300"): False}
+    assert '"filter": "datum.alone"' in json.dumps(figure.chart)

@@ -140,11 +140,11 @@ def _small_title(text: str) -> ChartSpec:
 
 
 def _effective_rows(bands: Mapping[str, Sequence[str]], run_verdict: Verdict) -> list[ChartRow]:
+    """One for every task, also for those without a length: else the others would not stand beside their rows."""
     rows: list[ChartRow] = [
-        {"panel": number, "row": short_name(task), "effective": str(run_verdict.by_task[task])}
+        {"panel": number, "row": short_name(task), "effective": str(run_verdict.by_task.get(task, "–"))}
         for number, tasks in enumerate(bands.values())
         for task in tasks
-        if task in run_verdict.by_task
     ]
     if run_verdict.effective is not None:
         rows.append({"panel": len(bands), "row": AVERAGE, "effective": str(run_verdict.effective)})

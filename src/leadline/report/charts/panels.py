@@ -49,7 +49,7 @@ def panel_figure(panels: Sequence[CurvePanel], note: str, title: str, *, narrow:
     for number, panel in enumerate(panels):
         name = f"panel{number}"
         data[name] = [
-            _row(series, label, estimate, difference=panel.difference)
+            _row(series, label, estimate, difference=panel.difference) | {"alone": len(by_label) == 1}
             for series, by_label in panel.series.items()
             for label, estimate in by_label.items()
         ]
@@ -68,9 +68,18 @@ def _layers(panel: CurvePanel, rows: str) -> list[alt.Chart]:
     base = alt.Chart(alt.NamedData(rows)).encode(length_axis(list(panel.labels), panel.x_title), colour)
     opacity = 0.16 if len(names) <= 3 else 0.08
     if not panel.difference:
-        return band_layers(base, ACCURACY_SCALE, share_axis(panel.y_title), opacity)
+        shares = share_axis(panel.y_title)
+        return [*band_layers(base, ACCURACY_SCALE, shares, opacity), _interval_alone(base, ACCURACY_SCALE, shares)]
     axis = alt.Axis(format="+.0f", grid=True, title="points", tickCount=5, **QUIET)
-    return band_layers(base, alt.Scale(zero=True, nice=True), axis, opacity)
+    scale = alt.Scale(zero=True, nice=True)
+    return [*band_layers(base, scale, axis, opacity), _interval_alone(base, scale, axis)]
+
+
+def _interval_alone(base: alt.Chart, scale: alt.Scale, axis: alt.Axis) -> alt.Chart:
+    """The interval of a series with one point, where a band has no width."""
+    rule = base.transform_filter("datum.alone").mark_rule(strokeWidth=2, opacity=0.5, aria=False)
+    drawn: alt.Chart = rule.encode(alt.Y("low:Q", scale=scale, axis=axis), alt.Y2("high:Q"))
+    return drawn
 
 
 def _row(series: str, label: str, estimate: Estimate, *, difference: bool) -> ChartRow:
