@@ -116,6 +116,8 @@ ANSWERS = [
     ({"targets": ("B",), "choices": ("moss", "fern")}, "It must be fern.", 1, 0),
     ({"targets": ("B",), "choices": ("moss", "fern")}, "moss or fern", 0, 0),
     ({"targets": ("B",), "choices": ("moss", "fern")}, "Answer: A", 0, 0),
+    ({"targets": ("B",), "choices": ("moss", "fern")}, "Answer: I think B", 1, 0),
+    ({"targets": ("B",), "choices": ("moss", "fern")}, "As said (C), it is fern.", 1, 0),
     ({"targets": ("Ely", "in Ely")}, "Answer: Ely", 1, 1),
     ({"targets": ("Ely",), "distractors": ("Ada",)}, "Ada is older.\nAnswer: Ely", 1, 1),
     ({"targets": ("Ely",), "distractors": ("Ada",)}, "Answer: Ely or Ada", 0, 0),

@@ -48,9 +48,11 @@ def number_of(text: str, *, first: bool) -> Decimal | None:
 
 def letter_of(question: Question, text: str, *, marked: bool) -> str:
     """The letter of the choice that a text names; empty if it names none, or several by their texts."""
+    known = {chr(ord("A") + n) for n in range(len(question.choices))}  # the I of "I think B" is no choice of four
     letters = [match[1] for match in _LETTER.finditer(text)] if marked or len(text.strip(_AROUND)) == 1 else []
+    letters = [letter for letter in letters if letter in known]
     if not letters:
-        letters = [match[1] or match[2] for match in _CHOICE.finditer(text)][-1:]
+        letters = [letter for match in _CHOICE.finditer(text) if (letter := match[1] or match[2]) in known][-1:]
     if letters:
         return letters[0]
     lowered = text.casefold()
