@@ -206,7 +206,8 @@ SLIPS = {
              r"|such as one has|There passed|mistook for a post|expect returning|written down follow"
              r"|\d{4} \d+ [a-z]+ were|we were \d+ of them|sisters was left|Not (?:always|invariably) did"
              r"|It contains \w+ \w+ in it|and then driven|It cost us [a-z ]+ and were|furs was|dropped whatever"
-             r"|\bat at\b|work were",
+             r"|\bat at\b|work were"
+             r"|the owner's nephew|, a widower|the coming man|the landlady's daughter|The boy, [A-Z]|a man called",
     "legal": r"Should the cost of \w+(?: \w+)? (?:rises|changes)|more than that entitle|[Tt]he keys of the building is"
              r"|each day outlays|old address hold |lien of the|right to live of|upon doubt|the others stands"
              r"|per cent of the \w+ \w+ was |(?:glass|yarn|cable) (?:are|remain)|of that party|units of the"
