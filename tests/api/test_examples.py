@@ -20,7 +20,7 @@ def test_there_are_five_programs_and_a_notebook() -> None:
     assert (len(PROGRAMS), len(NOTEBOOKS)) == (5, 1)
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_an_example_is_short_and_runs(name: str, tmp_path: Path) -> None:
     text = (EXAMPLES / name).read_text()

@@ -39,6 +39,7 @@ def test_the_exit_code_is_the_result_of_the_gate(runs: Path, candidate: str, cod
     assert run_command(words) == code
 
 
+@pytest.mark.slow
 def test_questions_without_their_document_are_in_no_difference(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

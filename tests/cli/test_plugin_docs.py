@@ -48,6 +48,7 @@ def test_the_commands_run(command: str, say: Say, plugin_file: Path) -> None:
     assert found
 
 
+@pytest.mark.slow
 def test_a_package_adds_a_command_and_a_section_of_reports(tmp_path: Path) -> None:
     """Installed as pip does it: a module, and a folder that names its entry points."""
     [code] = [block for block in PYTHON.findall(PAGE) if block.startswith("# slowest.py")]

@@ -66,6 +66,7 @@ def test_every_device_has_its_part_of_the_store_and_its_own_limit() -> None:
     assert [next(kv_cache.blocks(layer, [(0, 10)]))[0].device.type for layer in range(4)] == ["cpu"] * 2 + ["meta"] * 2
 
 
+@pytest.mark.slow
 def test_the_page_says_what_the_reading_cost(tmp_path: Path) -> None:
     model = f"hf:{model_folder(tmp_path / 'model', max_position_embeddings=4096)}"
     words = ["--lengths", "600,1200", "--depths", "2", "--samples", "1", "--set", "haystack=noise", "--no-figure"]

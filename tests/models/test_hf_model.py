@@ -256,7 +256,7 @@ def test_what_lies_inside_the_original_length_is_shared() -> None:
     assert answers[0].answer == generate_plain(model, np.concatenate([text, random_ids(1, 5)]), 5, [STOP])
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["mamba", "mamba2", "rwkv"])
 @pytest.mark.parametrize("option", ["", "?shared=false"])
 def test_models_without_attention_heads_open_answer_score_and_are_forecast(

@@ -29,6 +29,7 @@ def test_every_picture_is_there() -> None:
     assert all((PAGE.parent / name).stat().st_size > 10_000 for name in pictures)
 
 
+@pytest.mark.slow
 def test_the_summary_shown_is_that_of_the_run(say: Say) -> None:
     (run,) = re.findall(r"^leadline (run .*)$", PAGE.read_text(), re.MULTILINE)
     (summary,) = re.findall(r"```text\n(.*?)```", PAGE.read_text(), re.DOTALL)

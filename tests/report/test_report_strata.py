@@ -74,6 +74,7 @@ def test_of_mistakes_that_tie_none_is_the_usual_one(counts: dict[str, int], usua
     assert (found.mistake, found.mistakes) == usual
 
 
+@pytest.mark.slow
 def test_terminal_page_figure_and_json_show_the_same(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     shown = io.StringIO()
     show_run(run, Console(file=shown, width=200))

@@ -51,6 +51,7 @@ def words(server: FakeServer, tmp_path: Path, command: str = "run") -> list[str]
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_run_stops_before_its_budget_is_exceeded_and_continues_with_a_higher_one(
     say: Say, server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,7 +27,7 @@ def run(
     )  # fmt: skip
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("tokens", [4500, 9000, 100_000])
 @pytest.mark.parametrize("reading", ["shared", "nested"])
 def test_learning_the_size_from_receipts_keeps_over_85_percent_of_the_hits(
@@ -90,6 +90,7 @@ def test_fresh_runs_ask_nothing_about_the_cache_and_are_not_limited(say: Say, tm
     assert load_run(tmp_path / "run").totals.cache.cacheable_tokens == 0
 
 
+@pytest.mark.slow
 def test_what_a_server_read_before_a_kill_is_cacheable_when_the_run_is_resumed(say: Say, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with CachingServer(10**6) as server:

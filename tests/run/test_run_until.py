@@ -43,7 +43,7 @@ def test_a_cliff_is_found_with_a_fraction_of_the_samples(tmp_path: Path) -> None
     assert totals.planned == totals.done < 3 * 3 * 60
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "until"),
     [
@@ -147,6 +147,7 @@ def test_a_rule_that_is_none_says_how_to_write_one(rule: str, tmp_path: Path) ->
         measure_until(make_spec(spec("sim:perfect", rule)), tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_nearly_perfect_model_is_measured_resumed_and_reported(tmp_path: Path) -> None:
     """Eleven depths a round: the failed mass is a sum of elevenths, which no float holds exactly."""
     asked = make_spec(spec("sim:perfect?noise=0.02&seed=2", "effective", lengths="256,512") | {"depths": 11})

@@ -109,6 +109,7 @@ def test_scores_that_are_all_the_same_rank_nothing(submitted: Path, capsys: pyte
     assert "have the same target" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_answers_are_submitted_as_accuracy_and_may_be_targets(submitted: Path, tmp_path: Path) -> None:
     file = models_file(tmp_path)
     grid = ["--lengths", "2k", "--depths", "5", "--samples", "2"]

@@ -69,6 +69,7 @@ def run_timed(
     return measured, clock.now - began, "\n".join(notes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("speeds", "least"), [(SPEEDS[2:10:7], 2), pytest.param(SPEEDS, 9, marks=pytest.mark.slow)], ids=["two", "ten"]
 )

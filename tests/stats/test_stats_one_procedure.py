@@ -38,6 +38,7 @@ def agree(step: SamplingStep, data: Observations) -> None:
         assert table[length].interval.holds(0.856)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reading", ["fresh", "nested"])
 @pytest.mark.parametrize("chances", [CLIFF, EARLY], ids=["cliff", "decay"])
 def test_rule_table_and_effective_length_say_one_thing(chances: tuple[float, ...], reading: Reading) -> None:

@@ -305,6 +305,7 @@ def test_aggregate(topics: str) -> None:
     assert_at_chance(found)
 
 
+@pytest.mark.slow
 def test_aggregate_around_a_depth() -> None:
     questions = asked("aggregate", 120, 1000, placement="depth")
     share = majority(questions)["user"]

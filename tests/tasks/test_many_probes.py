@@ -60,6 +60,7 @@ def walked(probe: Probe, after: dict[str, set[str]], before: dict[str, set[str]]
     return level
 
 
+@pytest.mark.slow
 def test_aggregate() -> None:
     document = nested("aggregate")
     for length in LENGTHS:

@@ -46,6 +46,7 @@ def test_a_run_has_one_of_the_four_verdicts(run: Path, use: str, say: Say, tmp_p
     assert text.count("<rect") > 4, "the map has cells"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", ["uses part"], indirect=True)
 def test_a_board_ranks_runs_and_marks_published_rows(run: Path, say: Say, tmp_path: Path) -> None:
     table = tmp_path / "table.csv"

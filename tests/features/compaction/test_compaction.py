@@ -160,6 +160,7 @@ def test_what_was_retained_of_the_evidence_is_on_the_record(tmp_path: Path, mine
     assert all(0 < fact.start < fact.end <= record.body_tokens for record in kept for fact in record.facts)
 
 
+@pytest.mark.slow
 def test_forgotten_identifiers_are_recovered_as_false_memories_of_that_kind(tmp_path: Path, mine: Path) -> None:
     run = run_of(tmp_path, f"{mine}:forgets_identifiers", {"haystack": "noise"}, depths=5, samples=60)
     results = compaction_results(list(run.records))

@@ -78,6 +78,7 @@ def test_what_one_provider_kept_is_not_asked_of_another(tmp_path: Path) -> None:
         measured(tmp_path, AnthropicFake(answer=reads), ResponsesFake())
 
 
+@pytest.mark.slow
 def test_anthropics_summary_is_text(tmp_path: Path) -> None:
     fake = AnthropicFake(answer=reads)
     run = measured(tmp_path, fake, lengths=[60_000])

@@ -202,6 +202,7 @@ def test_a_run_with_a_stopping_rule_shows_no_total(
 # --- view ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_command_serves_until_it_is_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LEADLINE_CACHE", str(tmp_path / "cache"))
     write_run(tmp_path / "runs" / "one", list(planted_records(cliff, lengths=[1024], depths=[0.5])))

@@ -204,6 +204,7 @@ def test_twenty_checkpoints_and_two_kills_are_twenty_runs_and_one_page(
     assert page.count("<svg ") == 2
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("simulated")
 def test_a_lost_step_ends_with_exit_code_1_and_is_named(say: Say, tmp_path: Path) -> None:
     training = tmp_path / "training"
@@ -288,6 +289,7 @@ def test_a_task_that_the_baseline_lacks_is_named_and_the_others_are_gated(baseli
     assert notes == ["the baseline has no vt: it is not in the gates against the baseline"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("simulated")
 def test_runs_that_do_not_compare_are_shown_with_the_reason(
     say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

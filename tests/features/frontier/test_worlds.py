@@ -62,7 +62,7 @@ def test_every_story_has_an_answer_to_every_question_and_no_label_hides_in_anoth
         assert not any(a != b and a in b for a in labels for b in labels)
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "share"), [("sim:perfect?mistake=0.2", 0.2), ("sim:perfect?mistake=0.6", 0.6)])
 def test_a_planted_share_of_stale_facts_is_recovered(tmp_path: Path, model: str, share: float) -> None:
     task = {"name": "worlds", "haystack": "noise", "placement": "anywhere", "ask": ["person", "thing"]}

@@ -86,6 +86,7 @@ def test_questions_of_one_document_follow_each_other(tmp_path: Path) -> None:
     assert changes == len(set(documents)) - 1
 
 
+@pytest.mark.slow
 def test_a_rule_ends_the_samples_where_it_ends_a_run(tmp_path: Path) -> None:
     spec = spec_of(until="effective", samples=40)
     measured = measure_spec(spec, tmp_path / "run")

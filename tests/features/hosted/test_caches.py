@@ -66,7 +66,7 @@ def test_nested_cuts_are_read_from_the_cache(kind: type[HostedFake], options: st
     assert hit_share(records) >= 0.9
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.slow
 @KINDS
 @pytest.mark.parametrize("reading", ["shared", "nested"])
 def test_the_plan_prices_what_the_run_costs(kind: type[HostedFake], options: str, reading: Any, tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def test_a_greedy_model_is_asked_once(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / AGAIN).exists()
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "share", "expected"), [(GREEDY, 0.5, 30), (KNOWN, 0.0, 0), (KNOWN, 0.1, 6)])
 def test_the_share_may_be_given(model: str, share: float, expected: int, tmp_path: Path) -> None:
     fake = AnthropicFake(model=model)
@@ -118,6 +118,7 @@ def test_asking_again_continues_where_it_was_stopped_and_asks_nothing_a_third_ti
     assert (run.repeats.questions, run.repeats.other_prompt) == (20, 0)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_asks_the_prompts_that_it_asked_before(tmp_path: Path) -> None:
     """In another process a document is laid out as it was, without counting it again."""
     fake = AnthropicFake(model=KNOWN)

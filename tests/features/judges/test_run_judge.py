@@ -89,6 +89,7 @@ def test_the_judge_never_sees_the_document(run: Path) -> None:
     assert list(schemas[0]["properties"])[:2] == ["id", "reason"]
 
 
+@pytest.mark.slow
 def test_the_judge_sees_the_text_around_the_evidence_of_a_model_that_was_allowed_to_think(tmp_path: Path) -> None:
     spec = {
         "model": "sim:perfect?tokenizer=bytes",

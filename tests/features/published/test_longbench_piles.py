@@ -88,7 +88,7 @@ def assert_evidence(dataset: str, prompt: str, probe: Probe) -> None:
         assert len(whole) < prompt.count("Paragraph: ")
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("reading", ["fresh", "shared", "nested"])
 @pytest.mark.parametrize("dataset", DATASETS)
 def test_a_pile_has_the_exact_length_and_its_evidence_once_at_the_depth(

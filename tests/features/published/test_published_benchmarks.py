@@ -388,6 +388,7 @@ MIXED = [
 ]
 
 
+@pytest.mark.slow
 def test_chinese_words_are_those_of_jieba() -> None:
     jieba = pytest.importorskip("jieba")
     tokenizer, draw = jieba.Tokenizer(), random.Random(5)

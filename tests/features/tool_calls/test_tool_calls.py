@@ -250,7 +250,7 @@ def stale(prompt):
 """
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "share", "step", "shown"),
     [("swaps", 0.3, "values", "swapped values"), ("stale", 0.4, "tool", "stale tool")],

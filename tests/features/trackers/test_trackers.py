@@ -114,6 +114,7 @@ def test_mlflow_keeps_the_steps_of_a_line_in_one_run(store: Any, tmp_path: Path)
     assert picture.file_size == len(PIXEL)
 
 
+@pytest.mark.slow
 def test_mlflow_leaves_alone_what_says_the_same_and_shows_what_changed(store: Any, tmp_path: Path) -> None:
     to = f"mlflow:{tmp_path / 'mlruns'}"
     for _ in range(2):
