@@ -79,7 +79,7 @@ def _values_of(body: str, kind: str, key: str) -> list[str]:
 
 
 def _sentences(body: str) -> list[str]:
-    return re.split(r"(?<=[.!?])\s+|\n", body)
+    return re.split(r"(?<=[.!?])[\"”»]?\s+|\n", body)
 
 
 def _value_in_pieces(body: str, key: str) -> list[str]:
