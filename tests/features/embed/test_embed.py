@@ -97,6 +97,27 @@ def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
         read_items(tmp_path / "none.jsonl")
 
 
+def test_a_file_that_was_changed_is_read_again(tmp_path: Path) -> None:
+    path = write_rows(tmp_path, ROWS["own"])
+    [before] = read_items(path).items
+    assert read_items(path).items[0] is before, "an unchanged file is read once"
+    write_rows(tmp_path, {"question": "Name it.", "answer": "copper"}, ROWS["gsm8k"])
+    assert {item.targets for item in read_items(path).items} == {("copper",), ("1007",)}
+    path.unlink()
+    with pytest.raises(SourceError):
+        read_items(path)
+
+
+def test_a_run_keeps_its_items_when_their_file_is_changed_during_it(tmp_path: Path) -> None:
+    path = write_rows(tmp_path, ROWS["own"])
+    spec = TaskSpec(name="embed", options={"data": str(path)})
+    running = registry.task(spec)
+    assert running.max_samples() == 1
+    write_rows(tmp_path, *ROWS.values())
+    assert running.max_samples() == 1
+    assert registry.task(spec).max_samples() == len(ROWS)
+
+
 # --- the scorer ---
 
 ANSWERS = [

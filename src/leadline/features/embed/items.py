@@ -16,7 +16,7 @@ import random
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
@@ -34,6 +34,7 @@ AnswerKind = Literal["number", "choice", "text"]
 ItemSource = Literal["all", "arithmetic", "ordering", "logic"]
 ANSWERS = ("answer", "answers", "answerKey")
 FIX = "every row needs question and answer; see docs/embed.md for the forms"
+KEPT_FILES = 16
 _NUMBER_LIKE = re.compile(r"[-+]?[\d,]*\.?\d+")
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?")
 
@@ -64,9 +65,18 @@ class ItemFile:
     items: tuple[EvalItem, ...]
 
 
-@cache
 def read_items(path: Path) -> ItemFile:
     """The items of a JSONL or CSV file. Raises for the first row that is not one, with its line."""
+    try:
+        state = path.stat()
+    except OSError:
+        return _read_once(path, 0, 0)  # which says what is wrong with it
+    return _read_once(path, state.st_mtime_ns, state.st_size)
+
+
+@lru_cache(maxsize=KEPT_FILES)
+def _read_once(path: Path, mtime_ns: int, size: int) -> ItemFile:
+    """A file that was changed is read again."""
     if path.suffix.lower() not in (".jsonl", ".json", ".csv", ".tsv"):
         raise SourceError(f"{path.name} is not a .jsonl or .csv file", where=str(path), fix=FIX)
     text = read_text(path, fix="give the path of a .jsonl or .csv file with --set data=FILE")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+from functools import cached_property
 from typing import ClassVar
 
 import msgspec
@@ -20,7 +20,7 @@ from leadline.core.drafts import Draft, DraftQuestion, Fact
 from leadline.core.files import expand_path
 from leadline.core.seeds import rng
 from leadline.core.types import Cell, Reading
-from leadline.features.embed.items import EvalItem, ItemSource, generated_item, read_items
+from leadline.features.embed.items import EvalItem, ItemFile, ItemSource, generated_item, read_items
 from leadline.tasks.placement import fact_depths
 from leadline.tasks.wording import PromptPart, WordedTask, verbatim_draft
 from leadline.text.sources import open_source, stretch_of
@@ -66,14 +66,15 @@ class Embed(WordedTask):
         return PARTS
 
     def sources(self) -> Sequence[TextOrigin]:
-        return (self._source(), *([read_items(self._path)] if self.data else []))
+        return (self._source(), *([self.item_file] if self.data else []))
 
     def max_samples(self) -> int | None:
-        return len(read_items(self._path).items) if self.data else None
+        return len(self.item_file.items) if self.data else None
 
-    @property
-    def _path(self) -> Path:
-        return expand_path(self.data)
+    @cached_property
+    def item_file(self) -> ItemFile:
+        """Read once for a task, so that a run keeps its items when the file is changed during it."""
+        return read_items(expand_path(self.data))
 
     def _source(self) -> Source:
         return open_source(self.haystack, repeat=self.repeat)
@@ -81,7 +82,7 @@ class Embed(WordedTask):
     def item(self, sample: int, seed: int) -> EvalItem:
         """The item of a sample: the same at every length and depth."""
         if self.data:
-            return read_items(self._path).items[sample]
+            return self.item_file.items[sample]
         return generated_item(self.items, sample, seed, self.split)
 
     def write(self, cells: Sequence[Cell], *, seed: int) -> Draft:
