@@ -10,7 +10,7 @@ from rich.console import Console
 
 from leadline.console.progress import Bar, LengthScores, ProgressLines, ProgressListener
 from leadline.results.progress import RunProgress
-from leadline.run.events import Answered, Started
+from leadline.run.events import Answered, Started, StepProgress
 from support.planted_runs import failed_record, planted_records
 
 PROGRESS = RunProgress("running", 3, 0, 36)
@@ -66,3 +66,17 @@ def test_a_run_says_its_scores_while_it_runs(
         for record in records:
             listener(Answered(record))
     assert "so far: 1k 100% of 2" in capsys.readouterr().err
+
+
+def test_the_bar_of_a_step_is_gone_when_the_step_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.StringIO()
+    monkeypatch.setattr(screen, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    listener = ProgressListener()
+    listener(StepProgress("compacting session 1 of 1", 0, 1))
+    listener(StepProgress("compacting session 1 of 1", 1, 1))
+    shown = screen.getvalue()
+    assert "compacting session 1 of 1" in shown
+    assert shown.endswith("\x1b[1A\x1b[2K"), "the line is erased, and what follows is printed there"

@@ -80,6 +80,7 @@ def plan(
 
     Takes the options of `leadline run` that say what is asked. For a list of models it shows each and the total.
     A server is asked for its tokenizer, template and window; with `tokenizer=` in the model's name it may be away.
+    The compactor of a `compaction` task is asked for its first sessions, at the cost of asking it in a run.
     """
     listed = listed_models(flags, models, shard, include_model)
     planned: list[tuple[str, Spec, Path | None]] = [("", spec_of(flags), None)] if not listed else []
@@ -87,7 +88,10 @@ def plan(
         planned = [(run.name, run.spec, run.folder) for run in model_runs(flags, listed, until)[1]]
     plans = []
     for name, spec, folder in planned:
-        with prepare(with_rule(spec, until), listen=ProgressListener(), planning=True) as prepared:
+        with (
+            ProgressListener() as listener,
+            prepare(with_rule(spec, until), listen=listener, planning=True) as prepared,
+        ):
             run_folder = RunFolder(out) if (out := folder or flags.out) else find_run_folder(prepared, suite_of(flags))
             values = _plan_values(prepared, name, run_folder)
             tariff = prepared.tariff or _flag_tariff(prepared.spec, price_in, price_out, price_cached, price_write)

@@ -233,6 +233,7 @@ class ProgressListener:
             self._open_view()
 
     def _open_view(self) -> None:
+        self._close_step_bar()  # of a step that ended early
         self._view = Bar() if sys.stderr.isatty() else ProgressLines()
 
     def _show_step(self, event: StepProgress) -> None:
@@ -242,6 +243,8 @@ class ProgressListener:
             self._close_view()
             self._step_bar = self._step_bar or Bar(transient=True)
             self._step_bar.show(event.done, event.total, event.text)
+            if event.done == event.total:
+                self._close_step_bar()
         elif event.done == event.total and text != event.text:
             self._say(event.text)
 
@@ -258,13 +261,17 @@ class ProgressListener:
             self._view.close()
             self._view = None
 
+    def _close_step_bar(self) -> None:
+        if self._step_bar is not None:
+            self._step_bar.close()
+            self._step_bar = None
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._close_view()
-        if self._step_bar is not None:
-            self._step_bar.close()
+        self._close_step_bar()
 
 
 class ManyModelsListener(ProgressListener):

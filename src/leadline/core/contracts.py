@@ -157,6 +157,12 @@ class Task(Options):
         return self.request == "answer" and not self.no_context
 
     @property
+    def preparation(self) -> str:
+        """What making a document of it waits for, such as `compacting session`: progress is shown then. Empty for a
+        task that waits for nothing."""
+        return ""
+
+    @property
     def samples_per_document(self) -> int:
         """The number of samples, besides all depths, that one document answers in shared and nested reading."""
         return 1

@@ -91,7 +91,7 @@ class RuleChecked:
 
 @dataclass(frozen=True, slots=True)
 class StepProgress:
-    """How far a step after the questions is, such as a judge."""
+    """How far a step before or after the questions is, such as compacting or a judge."""
 
     text: str
     done: int

@@ -9,13 +9,13 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -58,7 +58,7 @@ from leadline.run.documents import (
     with_possible_length,
 )
 from leadline.run.estimate import Cost, allowances, cost_of, forecast, prompts_of
-from leadline.run.events import Listener, ignore, reporting_waits
+from leadline.run.events import Listener, StepProgress, ignore, reporting_waits
 from leadline.run.identity import manifest_for
 from leadline.run.interrupt import Stop
 from leadline.run.queue import DocumentLimit
@@ -70,6 +70,7 @@ from leadline.text.fitting.counted import ProviderCounts
 from leadline.text.fitting.question_sizes import MOST_TOKENS, QuestionSizes
 
 OpenModel = Callable[[Spec], Model]
+Item = TypeVar("Item")
 RUNS = Path("runs")
 BYTES_PER_RECORD = 4096
 TRIED_TOKENS = 1 << 15
@@ -195,10 +196,10 @@ def _prepare(spec: Spec, open_: OpenModel | None, listen: Listener, planning: bo
         fitter.extra_allowance = first_allowances(spec.allowance, spec.lengths)
         patient = Retrier(model, spec.limits, Stop(), listen)
         if are_chosen:
-            spec, left_out = _without_short_lengths(spec, tasks, fitter, patient)
+            spec, left_out = _without_short_lengths(spec, tasks, fitter, patient, listen)
             chosen, notes = (*chosen, *left_out), (*notes, *left_out)
         allowed = {title: allowances(spec, title, task, fitter.extra_allowance) for title, task in tasks.items()}
-        built, unbuilt = _build_first(spec, tasks, fitter, patient, model.card)
+        built, unbuilt = _build_first(spec, tasks, fitter, patient, model.card, listen)
         _allow_what_was_built(allowed, built)
         costs = {title: cost_of(spec, task, allowed[title], built[title]) for title, task in tasks.items()}
         if batches is not None:
@@ -441,8 +442,30 @@ def _short_allowances(built: Mapping[str, Sequence[Document]], fitter: Fitter) -
             )
 
 
+@dataclass
+class _PreparationProgress:
+    """Counts the documents that wait for something while they are made."""
+
+    listen: Listener
+    total: int
+    done: int = 0
+
+    def counting(self, task: Task, documents: Iterable[Item]) -> Iterator[Item]:
+        for document in documents:
+            if task.preparation:
+                self._report(task, self.done + 1)
+            yield document
+            if task.preparation:
+                self.done += 1
+                if self.done == self.total:
+                    self._report(task, self.done)
+
+    def _report(self, task: Task, number: int) -> None:
+        self.listen(StepProgress(f"{task.preparation} {number} of {self.total}", self.done, self.total))
+
+
 def _build_first(
-    spec: Spec, tasks: Mapping[str, Task], fitter: Fitter, patient: Retrier, card: ModelCard
+    spec: Spec, tasks: Mapping[str, Task], fitter: Fitter, patient: Retrier, card: ModelCard, listen: Listener
 ) -> tuple[dict[str, list[Document]], list[str]]:
     """The smallest and the largest document of each task, built for real before anything is sent, and a warning for
     each that cannot be built or asked: its samples will fail, and the others are asked. Raises if none can."""
@@ -451,9 +474,11 @@ def _build_first(
     unasked: list[str] = []
     first_error: LengthError | None = None
     problem: LengthError | None
+    rows = {title: _first_and_last_rows(spec, title, task) for title, task in tasks.items()}
+    progress = _PreparationProgress(listen, sum(len(rows[title]) for title, task in tasks.items() if task.preparation))
     for title, task in tasks.items():
         built[title] = []
-        for row in _first_and_last_rows(spec, title, task):
+        for row in progress.counting(task, rows[title]):
             try:
                 built[title].append(patient.retry_call(partial(task.document, row, seed=spec.seed, fitter=fitter)))
             except LengthError as error:
@@ -493,25 +518,29 @@ def _without_room(document: Document, title: str, card: ModelCard) -> LengthErro
 
 
 def _without_short_lengths(
-    spec: Spec, tasks: Mapping[str, Task], fitter: Fitter, patient: Retrier
+    spec: Spec, tasks: Mapping[str, Task], fitter: Fitter, patient: Retrier, listen: Listener
 ) -> tuple[Spec, tuple[str, ...]]:
     """Chosen lengths without those that a task cannot hold in this tokenizer, two at least, and a note about them."""
     kept, notes = list(spec.lengths), []
     while len(kept) > 2:
         lengths = tuple(kept) if spec.reading == "nested" else (kept[0],)
         shortest = spec.model_copy(update={"lengths": lengths})
-        titles = [title for title, task in tasks.items() if not _are_built(shortest, title, task, fitter, patient)]
+        titles = [
+            title for title, task in tasks.items() if not _are_built(shortest, title, task, fitter, patient, listen)
+        ]
         if not titles:
             break
         notes.append(f"{format_length(kept.pop(0))} is left out: too short for {format_list(titles)}")
     return spec.model_copy(update={"lengths": tuple(kept)}), tuple(notes)
 
 
-def _are_built(spec: Spec, title: str, task: Task, fitter: Fitter, patient: Retrier) -> bool:
+def _are_built(spec: Spec, title: str, task: Task, fitter: Fitter, patient: Retrier, listen: Listener) -> bool:
     """Whether the first documents can be made. Facts differ in length, so one document is no proof for the others."""
     tried = min(max(TRIED_TOKENS // max(spec.lengths), 1), TRIED_DOCUMENTS)
+    documents = list(islice(planned_documents(spec, {title: task}), tried))
+    progress = _PreparationProgress(listen, len(documents))
     try:
-        for planned in islice(planned_documents(spec, {title: task}), tried):
+        for planned in progress.counting(task, documents):
             patient.retry_call(partial(planned.document, spec.seed, fitter))
     except LengthError:
         return False

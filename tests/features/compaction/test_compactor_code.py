@@ -15,6 +15,7 @@ from leadline.core.errors import OtherRunError
 from leadline.core.spec import Spec, make_spec
 from leadline.features.compaction.compactors import CompactionFailed, Compactor
 from leadline.results.run import load_run
+from leadline.run.events import Event, StepProgress
 from leadline.run.measure import measure
 from leadline.run.plan import prepare
 from leadline.text.tokenizers import WhitespaceTokenizer
@@ -151,3 +152,17 @@ def test_the_sessions_of_the_plan_are_compacted_once(tmp_path: Path) -> None:
     run = load_run(measure(spec_with(tmp_path, command=str(script)), tmp_path / "run").folder)
     assert run.totals.asked == 1
     assert (tmp_path / "calls").read_text().count("x") == 1
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_plan_counts_the_sessions_that_it_has_compacted(tmp_path: Path, at_once: bool) -> None:
+    script = tmp_path / "compact"
+    script.write_text("#!/bin/sh\nhead -c 200\n")
+    script.chmod(0o755)
+    options = {"compactor": "compact:tail"} if at_once else {"command": str(script)}
+    tasks: list[Any] = ["niah_single_1", {"name": "compaction", **options}]
+    heard: list[Event] = []
+    with prepare(make_spec({"model": "sim:perfect", "tasks": tasks, "lengths": "1k,2k"}), listen=heard.append):
+        steps = [(step.text, step.done, step.total) for step in heard if isinstance(step, StepProgress)]
+    counted = [(f"compacting session {number} of 2", done, 2) for number, done in ((1, 0), (2, 1), (2, 2))]
+    assert steps == ([] if at_once else counted)

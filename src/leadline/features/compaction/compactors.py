@@ -43,7 +43,9 @@ from leadline.text.fitting import Fitter
 
 NONE = "none"
 PROMPTED, PROVIDER = "compact:prompt", "compact:provider"
-BUILT_IN = (NONE, "compact:tail", "compact:drop-tools", PROMPTED, PROVIDER)
+AT_ONCE = (NONE, "compact:tail", "compact:drop-tools")
+"""They wait for no model, program or function of the user's."""
+BUILT_IN = (*AT_ONCE, PROMPTED, PROVIDER)
 ERROR_CHARACTERS = 300
 KEPT_RESULTS = 16
 """Results of models and programs that are kept: the plan asks for the first sessions of each task, the run for all."""

@@ -23,6 +23,7 @@ from leadline.core.errors import UsageError
 from leadline.core.seeds import Split, rng
 from leadline.core.types import Cell, Document, Planted, Question, Reading
 from leadline.features.compaction.compactors import (
+    AT_ONCE,
     NONE,
     Compacted,
     CompactionFailed,
@@ -121,6 +122,11 @@ class Compaction(WordedTask):
 
     def _source(self) -> Source:
         return open_source(self.haystack, repeat=self.repeat)
+
+    @property
+    def preparation(self) -> str:
+        waits = not self.no_context and (self.command or self.compactor not in AT_ONCE)
+        return "compacting session" if waits else ""
 
     def document(self, cells: Sequence[Cell], *, seed: int, fitter: DocumentFitter) -> Document:
         whole = fitter.fit(self.write(cells, seed=seed))
