@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec import structs
 
 from leadline.report.page import write_page
 from leadline.results.run import load_run
@@ -251,3 +252,26 @@ def test_a_page_holds_a_hundred_thousand_samples(browser: Browser, tmp_path: Pat
     for page in opened(browser, path):
         page.click(f"#raw-0 [data-select='0/12/{LENGTHS[-1]}/1.0/*']")
         page.wait_for_selector("#drawer-list[data-shown='25']")
+
+
+@pytest.mark.slow
+def test_the_verdicts_by_task_fit_a_desktop_and_scroll_in_their_box_on_a_phone(
+    browser: Browser, tmp_path: Path
+) -> None:
+    tasks = [f"compaction[compactor=compact:{name}]" for name in ("tail", "prompt", "drop-tools")]
+    records = [
+        structs.replace(r, question=structs.replace(r.question, labels={"operation": f"open task {r.cell.sample}"}))
+        for r in planted_records(decay, tasks=tasks, lengths=[1024, 65536], depths=[0.0, 1.0])
+    ]
+    write_run(tmp_path / "run", records)
+    path = write_page([load_run(tmp_path / "run")], tmp_path / "report.html")
+    for width in (1100, 400):
+        for page in opened(browser, path, viewport={"width": width, "height": 800}):
+            box = page.locator("#strata-0 .wide").first
+            if width == 1100:
+                assert box.evaluate("box => box.scrollWidth <= box.clientWidth")
+            box.evaluate("box => { box.scrollLeft = box.scrollWidth }")
+            last = box.locator("tr").nth(1).locator("td").last.bounding_box()
+            assert last is not None
+            assert last["x"] + last["width"] <= width, "the last column can be seen whole"
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
