@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 
 from leadline.core.drafts import PieceBank
-from leadline.text.fitting import cuts
 from leadline.text.fitting.bank import CountedBank, count_bank
 from leadline.text.fitting.cuts import (
     CUT_PLACES,
-    FEW_BOUNDARIES,
     Boundaries,
     cut_by_tokenising,
     cut_piece,
@@ -83,23 +81,8 @@ def test_places_found_by_bisection_are_those_of_the_definition(seed: int) -> Non
         wanted += [float(total)] * int(draw.integers(2))
         cut = int(draw.integers(0, 30))
         expected = places_by_definition(bounds, free, wanted, cut, count - last)
-        assert Boundaries(bounds, free).choose_places(wanted, cut, count - last) == expected
-
-
-def test_places_among_many_boundaries_are_those_among_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    draw = np.random.default_rng(0)
-    bounds = np.concatenate(([0], np.cumsum(draw.integers(0, 12, 3 * FEW_BOUNDARIES))))
-    free = np.flatnonzero(draw.random(len(bounds)) < 0.7)
-    assert len(free) > FEW_BOUNDARIES
-    cases = [
-        (sorted((draw.random(5) * bounds[-1] * 1.05).tolist()), int(draw.integers(0, 30)), len(bounds) - 1 - last)
-        for last in (0, 1)
-        for _ in range(50)
-    ]
-    many = [Boundaries(bounds, free).choose_places(*case) for case in cases]
-    monkeypatch.setattr(cuts, "FEW_BOUNDARIES", len(bounds))
-    assert [Boundaries(bounds, free).choose_places(*case) for case in cases] == many
-    assert {type(place) for places, cut_place in many for place in (*places, cut_place)} == {int}
+        boundaries = Boundaries(bounds, free.tolist(), bounds[free].tolist())
+        assert boundaries.choose_places(wanted, cut, count - last) == expected
 
 
 def counted_bank(tokenizer: str, haystack: str) -> CountedBank:
@@ -125,9 +108,9 @@ def test_cuts_from_the_tokens_of_pieces_are_those_of_the_tokenised_text(tokenize
 def test_positions_passed_over_are_those_where_no_cut_ends_a_word(tokenizer: str, haystack: str) -> None:
     counted = counted_bank(tokenizer, haystack)
     order = PieceOrder(counted, open_source(haystack).filler(seed=3).arrange(400))
-    positions = np.arange(0, len(order) + 20, 3)
+    positions = range(0, len(order) + 20, 3)
     for size in (1, 7, 23, 60):
-        for at, promising in zip(positions.tolist(), may_end_word(order, positions, size), strict=True):
+        for at, promising in zip(positions, may_end_word(order, positions, size), strict=True):
             assert promising or cut_piece(order, at, [size], attempt=0) is None
     if order.all_sound:
         assert not all(may_end_word(order, positions, 7))

@@ -26,6 +26,7 @@ from leadline.text.fitting.joints import (
     UNKNOWN,
     ContextTokenizer,
     JointTable,
+    ends_word,
     first_edge,
     last_edge,
     number_distinct,
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 
 ENOUGH = 4096
 """Proven joints that suffice for a bank whose joints are all alike."""
+LONG_PIECE = 400
+"""Tokens of a piece from which the ends of all its tokens are not looked up. Longer ones, such as lists without full
+stops, are left out where the text has enough others: no fact could be placed inside them."""
 SHORT_GROUP = 16
 """Pieces of a group that is tokenised ahead: longer ones do not come again."""
 MOST_GROUPS = 100_000
@@ -95,7 +99,7 @@ class CountedBank:
 
     def id_parts(self, order: Indices) -> list[bytes]:
         """The tokens of pieces in an order, in parts to join."""
-        if len(order) and _is_consecutive(order):
+        if self.bank.contiguous and len(order) and _is_consecutive(order):
             first, end = int(order[0]), int(order[-1]) + 1
             return [self.ids[self.starts[first] : self.starts[end]].tobytes()]
         parts: list[bytes] = self._id_array[order].tolist()
@@ -103,7 +107,7 @@ class CountedBank:
 
     def texts(self, order: Indices) -> list[str]:
         """The texts of pieces in an order."""
-        if len(order) and _is_consecutive(order):
+        if self.bank.contiguous and len(order) and _is_consecutive(order):
             return list(self.bank.pieces[int(order[0]) : int(order[-1]) + 1])
         texts: list[str] = self._text_array[order].tolist()
         return texts
@@ -132,10 +136,24 @@ class CountedBank:
         ends, before, characters = anchored
         return ends[before + tokens - 1] - characters if len(ends) - before == self.counts[index] else None
 
+    def may_end_word(self, index: int, tokens: int) -> bool:
+        """Whether a word ends with a token of a piece; True where `token_end` does not know."""
+        anchored = self._anchored_ends(index)
+        if anchored is None:
+            return True
+        ends, before, characters = anchored
+        return len(ends) - before != self.counts[index] or ends_word(
+            self.bank.pieces[index], ends[before + tokens - 1] - characters
+        )
+
     def _anchored_ends(self, index: int) -> tuple[Sequence[int], int, int] | None:
         if index not in self._piece_ends:
             self._piece_ends[index] = self.context.anchored_ends(self.bank.pieces[index])
         return self._piece_ends[index]
+
+    @cached_property
+    def has_long_pieces(self) -> bool:
+        return bool((self.counts > LONG_PIECE).any())
 
     def gather_groups(self, order: Indices, bounds: Indices) -> tuple[Ids, str]:
         """The tokens and the text of groups of pieces: those from bounds[n] to bounds[n + 1] are tokenised together."""

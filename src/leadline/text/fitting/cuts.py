@@ -6,14 +6,14 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from leadline.text.fitting.bank import CountedBank
-from leadline.text.fitting.order import ATTEMPTS, LONG_PIECE, PieceOrder
+from leadline.text.fitting.bank import LONG_PIECE, CountedBank
+from leadline.text.fitting.joints import ends_word
+from leadline.text.fitting.order import ATTEMPTS, PieceOrder
 
 if TYPE_CHECKING:
     from leadline.core.types import Indices
@@ -24,14 +24,11 @@ CUT_CANDIDATES = 96
 """Sentences that are considered for one cut."""
 CUT_PLACES = 16
 """Boundaries before a fact at the end that are considered for the cut piece."""
-FEW_BOUNDARIES = 1000
-"""Of longer arrays, only the items that are needed become numbers of Python."""
 
 _WORD = re.compile(r"\s*\S+")
 
 
-@dataclass(frozen=True, slots=True)
-class CutPiece:
+class CutPiece(NamedTuple):
     """The beginning of some text that has an exact number of tokens."""
 
     text: str
@@ -78,7 +75,7 @@ def cut_by_tokenising(order: PieceOrder, at: int, sizes: Sequence[int], attempt:
     else:
         return None
     places = [ends[size - 1] if size else 0 for size in sizes]
-    if any(p < 0 for p in places) or not (anywhere or all(_ends_word(text, p) for p in places)):
+    if any(p < 0 for p in places) or not (anywhere or all(ends_word(text, p) for p in places)):
         return None
     return CutPiece(text[: places[-1]], pieces, tuple(places[-1] - p for p in places))
 
@@ -86,34 +83,32 @@ def cut_by_tokenising(order: PieceOrder, at: int, sizes: Sequence[int], attempt:
 # --- from the tokens of whole pieces ------------------------------------------------------------
 
 
-def may_end_word(order: PieceOrder, positions: Indices, size: int) -> Iterator[bool]:
+def may_end_word(order: PieceOrder, positions: Sequence[int], size: int) -> Iterator[bool]:
     """For each position of the order, whether a word may end `size` tokens after it; False where the first attempts
     of `cut_piece` would find that none does. In a tokenizer of bytes that is at most places."""
     if order.counted.ends_sentence is None or not order.all_sound:
         yield from (True for _ in positions)
         return
-    tokens = order.ends[positions % len(order)] + size
-    lasts = order.ends.searchsorted(tokens) - 1
-    inside = tokens - order.ends[lasts]
-    texts, pieces, token_end = order.counted.bank.pieces, order.pieces, order.counted.token_end
-    for last, within in zip(lasts.tolist(), inside.tolist(), strict=True):
-        end = token_end(piece := int(pieces[last]), within) if last < len(pieces) else None
-        yield end is None or _ends_word(texts[piece], end)
+    sums, pieces, may_end = order.sums, order.pieces, order.counted.may_end_word
+    for at in positions:
+        tokens = sums[at % len(pieces)] + size
+        last = bisect_left(sums, tokens) - 1
+        yield last >= len(pieces) or may_end(int(pieces[last]), tokens - sums[last])
 
 
 def _known_places(order: PieceOrder, at: int, sizes: Sequence[int]) -> list[tuple[int, int]] | None:
     """For each size, the position of the piece that it ends in and the characters of that piece; None if that is not
     known because of a joint that is not sound, the end of the order, or a tokenizer that does not say."""
-    places, ends = [], order.ends
+    places, sums = [], order.sums
     for size in sizes:
         if not size:
             places.append((at, 0))
             continue
-        tokens = int(ends[at]) + size
-        last = int(ends.searchsorted(tokens)) - 1
+        tokens = int(sums[at]) + size
+        last = bisect_left(sums, tokens) - 1
         if last >= len(order.pieces) or not (order.all_sound or order.sound[at:last].all()):
             return None
-        end = order.counted.token_end(int(order.pieces[last]), tokens - int(ends[last]))
+        end = order.counted.token_end(int(order.pieces[last]), tokens - int(sums[last]))
         if end is None:
             return None
         places.append((last, end))
@@ -123,12 +118,12 @@ def _known_places(order: PieceOrder, at: int, sizes: Sequence[int]) -> list[tupl
 def _cut_at(order: PieceOrder, at: int, places: Sequence[tuple[int, int]]) -> CutPiece | None:
     """The text from a position up to the last of some places in pieces, if words end at all of them."""
     texts, (last, end) = order.counted.bank.pieces, places[-1]
-    if not _ends_word(texts[int(order.pieces[last])], end):
+    if not ends_word(texts[int(order.pieces[last])], end):
         return None
     written = [texts[i] for i in order.pieces[at : last + 1].tolist()]
     text = "".join(written)
     lengths = [sum(map(len, written[: piece - at])) + characters for piece, characters in places]
-    if not all(_ends_word(text, length) for length in lengths):
+    if not all(ends_word(text, length) for length in lengths):
         return None
     return CutPiece(text[: lengths[-1]], last + 1 - at, tuple(lengths[-1] - length for length in lengths))
 
@@ -144,7 +139,7 @@ def _cut_one_sentence(order: PieceOrder, at: int, size: int, no_space: bool) -> 
         piece = int(window[number])
         text = counted.bank.pieces[piece]
         end = counted.piece_end(piece, size)
-        if end and _ends_word(text, end):
+        if end and ends_word(text, end):
             return CutPiece(text[:end], number + 1, (0,))
     return None
 
@@ -155,7 +150,7 @@ def _cut_one_sentence(order: PieceOrder, at: int, size: int, no_space: bool) -> 
 def _text_from(order: PieceOrder, at: int, least: int) -> tuple[str, int, int]:
     """Text of at least `least` counted tokens from a position on, and its pieces and tokens."""
     at %= len(order)
-    stop = int(order.ends.searchsorted(order.ends[at] + least))
+    stop = bisect_left(order.sums, order.sums[at] + least)
     if stop <= len(order):
         some = order.pieces[at:stop]
     else:  # on from the beginning of the order
@@ -173,18 +168,12 @@ def _first_ends(counted: CountedBank, text: str, most: int, characters_per_token
     return ends if len(ends) > most or enough >= len(text) else counted.context.ends(text) or ()
 
 
-def _ends_word(text: str, end: int) -> bool:
-    if end == 0:
-        return True
-    return not text[end - 1].isspace() and (end == len(text) or text[end].isspace())
-
-
 def _ends_by_counting(counted: CountedBank, text: str, most: int) -> list[int]:
     """Where tokens end, for a tokenizer that does not say: by counting beginnings that end with a word. -1 where a
     token ends inside a word."""
     ends: list[int] = []
     for end in range(1, len(text) + 1):
-        if _ends_word(text, end):
+        if ends_word(text, end):
             count = len(counted.context.encode(text[:end]))
             ends.extend([-1] * (count - 1 - len(ends)))
             ends[count - 1 :] = [end]
@@ -196,33 +185,15 @@ def _ends_by_counting(counted: CountedBank, text: str, most: int) -> list[int]:
 # --- places of facts and of the cut piece -------------------------------------------------------
 
 
-class _Integers(Sequence[int]):
-    """An array as a sequence of integers."""
-
-    def __init__(self, values: Indices) -> None:
-        self._values = values
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    @overload
-    def __getitem__(self, at: int) -> int: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[int]: ...
-    def __getitem__(self, at: int | slice) -> int | list[int]:
-        return self._values[at].tolist()  # type: ignore[no-any-return]
-
-
 class Boundaries:
     """The boundaries of some whole pieces, and those of them at which facts may be."""
 
-    def __init__(self, tokens: Indices, free: Indices) -> None:
-        """`tokens` has those of the pieces before each boundary, `free` the numbers of the free boundaries."""
+    def __init__(self, tokens: Indices, free: Sequence[int], free_tokens: Sequence[int]) -> None:
+        """`tokens` has those of the pieces before each boundary; `free` the numbers of the free boundaries, and
+        `free_tokens` the tokens before these."""
         self.tokens = tokens
-        few = len(free) <= FEW_BOUNDARIES
-        self.free: Sequence[int] = free.tolist() if few else _Integers(free)
-        self.free_tokens: Sequence[int] = tokens[free].tolist() if few else _Integers(tokens[free])
-        """The tokens of the pieces before each free boundary."""
+        self.free = free
+        self.free_tokens = free_tokens
 
     def choose_places(self, wanted: Sequence[float], cut_tokens: int, end: int) -> tuple[tuple[int, ...], int]:
         """The boundary nearest to each wanted position, and one for the cut piece that no fact is at.
@@ -282,7 +253,9 @@ def _nearest(tokens: Sequence[int], want: float, start: int, stop: int) -> int:
     """The number of the value nearest to a wanted one from `start` to `stop`; the first of equally near ones."""
     at = bisect_left(tokens, want, start, stop)
     if at > start and (at == stop or want - tokens[at - 1] <= tokens[at] - want):
-        return bisect_left(tokens, tokens[at - 1], start, at)
+        at -= 1
+        while at > start and tokens[at - 1] == tokens[at]:
+            at -= 1
     return at
 
 

@@ -214,8 +214,17 @@ class ContextTokenizer:
         return self.is_sound(before, self._after_anchor(before), after, self._after_anchor(after))
 
 
+def ends_word(text: str, end: int) -> bool:
+    """Whether a word ends at a character of a text, or nothing precedes it."""
+    if end == 0:
+        return True
+    return not text[end - 1].isspace() and (end == len(text) or text[end].isspace())
+
+
 def first_edge(text: str) -> str:
     """The white space that a text begins with, or its first character; both where it begins with one space."""
+    if not text[:1].isspace():
+        return text[:1]
     spaces = len(text) - len(text.lstrip())
     return text[: max(spaces, 1) + (text[:spaces] == " ")]
 
@@ -223,7 +232,9 @@ def first_edge(text: str) -> str:
 def last_edge(text: str) -> str:
     """The white space that a text ends with, or its last character: `\\n\\n` may be one token before a digit, and two
     before a letter."""
-    return text[len(text.rstrip()) :] or text[-1:]
+    if not text[-1:].isspace():
+        return text[-1:]
+    return text[len(text.rstrip()) :]
 
 
 def _character_class(character: str) -> str:

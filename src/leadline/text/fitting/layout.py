@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -23,8 +24,7 @@ LEAVE_OUT_EVERY = 20
 """Attempts after which one more whole piece is left out, which leaves a longer rest to cut."""
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(NamedTuple):
     """The content of one stretch: whole pieces with facts between them, one cut piece among them, a last cut piece."""
 
     pieces: Indices
@@ -58,8 +58,7 @@ class Layout:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class SizedFact:
+class SizedFact(NamedTuple):
     fact: Fact
     tokens: int
     target: float
@@ -116,7 +115,7 @@ class StretchWriter:
         place; a cut piece has the `rest` tokens. Each attempt skips one more sentence or line."""
         positions = self.order.skips(at, attempts)
         promising = may_end_word(self.order, positions, rest)
-        for attempt, cut_at, hopeful in zip(attempts, positions.tolist(), promising, strict=True):
+        for attempt, cut_at, hopeful in zip(attempts, positions, promising, strict=True):
             if not hopeful and attempt < WHOLE_SENTENCE_ATTEMPTS:
                 continue
             cut = cut_piece(self.order, cut_at, [rest], attempt)
@@ -201,7 +200,7 @@ class StretchWriter:
         if cut is None:
             return None
         used = self.order.next_beginning(at + cut.pieces)
-        return replace(layout, cut=cut.text, cut_tokens=tokens, used=used)
+        return layout._replace(cut=cut.text, cut_tokens=tokens, used=used)
 
     # --- places of facts and of the cut piece ---
 
@@ -229,10 +228,15 @@ class StretchWriter:
     def _make_boundaries(self, order: PieceOrder, start: int, stop: int, *, last: bool = False) -> Boundaries:
         """Facts may be where sentences or lines end; not at the start of a stretch, as the one before may end with a
         cut piece or a fact, and not at the end where a last cut piece follows."""
-        free = order.sentence_ends(start, stop - last) - start
-        if self._at_start:
-            free = np.concatenate(([0], free))
-        return Boundaries(order.ends[start : stop + 1] - order.ends[start], free)
+        first, end = bisect_right(order.breaks, start), bisect_right(order.breaks, stop - last)
+        first -= self._at_start
+        free, free_tokens, tokens = order.breaks[first:end], order.break_sums[first:end], order.ends[start : stop + 1]
+        if start:
+            before = int(tokens[0])
+            free = [place - start for place in free]
+            free_tokens = [count - before for count in free_tokens]
+            tokens = tokens - before
+        return Boundaries(tokens, free, free_tokens)
 
     # --- writing ---
 

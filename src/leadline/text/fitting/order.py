@@ -2,19 +2,21 @@
 sentences.
 
 All positions count pieces of the order. Sums of tokens and beginnings of sentences are computed once, so that an
-attempt at a layout is a few binary searches.
+attempt at a layout is a few binary searches, in lists where there are few pieces: those are faster than arrays.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
 from leadline.core.drafts import Filler
 from leadline.core.errors import SourceError
-from leadline.text.fitting.bank import CountedBank
+from leadline.text.fitting.bank import LONG_PIECE, CountedBank
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -25,30 +27,55 @@ ATTEMPTS = 80
 """Layouts that are tried for one stretch. A handful suffices with real tokenizers."""
 LAST_CANDIDATES = 12
 """Sentences that are considered for a cut in which several questions end, as it must have words that end at all."""
-LONG_PIECE = 400
-"""Tokens of a piece from which the ends of all its tokens are not looked up. Longer ones, such as lists without full
-stops, are left out where the text has enough others: no fact could be placed inside them."""
 MOST_TEXT = 4
 """Times the text needed that is drawn in search of pieces that are not long."""
 SPARE_PIECES = 24
 """Pieces beyond those that fill the document, where the order depends on their number."""
 SAFETY = 1.02
 """Pieces arranged for each one that is expected to be needed: a second try costs more than a few too many."""
+FEW_PIECES = 4096
+"""Numbers of so few pieces are kept as lists."""
 SHARE_PIECES = 120
 """Pieces at the start of a document that are tokenised together, to see how their counts add up."""
+
+
+class Integers(Sequence[int]):
+    """An array as a sequence of integers; only those that are needed become numbers of Python."""
+
+    def __init__(self, values: Indices) -> None:
+        self._values = values
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    @overload
+    def __getitem__(self, at: int) -> int: ...
+    @overload
+    def __getitem__(self, at: slice) -> Integers: ...
+    def __getitem__(self, at: int | slice) -> int | Integers:
+        return Integers(self._values[at]) if isinstance(at, slice) else int(self._values[at])
+
+
+def as_integers(values: Indices) -> Sequence[int]:
+    """A list if there are few, as that is the fastest to search in."""
+    return values.tolist() if len(values) <= FEW_PIECES else Integers(values)
 
 
 class PieceOrder:
     """Pieces of a bank in an order, with the sums over all of it."""
 
-    def __init__(self, counted: CountedBank, pieces: Indices) -> None:
+    def __init__(self, counted: CountedBank, pieces: Indices, ends: Indices | None = None) -> None:
         self.counted = counted
         self.pieces = pieces
-        self.ends = np.concatenate(([0], counted.counts[pieces].cumsum()))
+        self.ends = np.concatenate(([0], counted.counts[pieces].cumsum())) if ends is None else ends
         """Tokens before each position, and of all pieces."""
 
     def __len__(self) -> int:
         return len(self.pieces)
+
+    def first(self, count: int) -> PieceOrder:
+        """The first pieces of the order."""
+        return PieceOrder(self.counted, self.pieces[:count], self.ends[: count + 1])
 
     @cached_property
     def sound(self) -> npt.NDArray[np.bool_]:
@@ -64,11 +91,27 @@ class PieceOrder:
         return bool(self.sound.all())
 
     @cached_property
-    def _closed(self) -> Indices:
-        """Positions before which a sentence or line ends, ascending."""
+    def sums(self) -> Sequence[int]:
+        """`ends`, to search in."""
+        return as_integers(self.ends)
+
+    @cached_property
+    def breaks(self) -> Sequence[int]:
+        """Positions at which sentences or lines begin or end, ascending from 0."""
         ends_sentence = self.counted.ends_sentence
-        assert ends_sentence is not None
-        return ends_sentence[self.pieces].nonzero()[0] + 1
+        if ends_sentence is None:
+            return range(len(self.pieces) + 1)
+        return as_integers(self._breaks)
+
+    @cached_property
+    def break_sums(self) -> Sequence[int]:
+        """The tokens before each of these positions."""
+        return self.sums if self.counted.ends_sentence is None else as_integers(self.ends[self._breaks])
+
+    @cached_property
+    def _breaks(self) -> Indices:
+        assert self.counted.ends_sentence is not None
+        return np.concatenate(([0], self.counted.ends_sentence[self.pieces].nonzero()[0] + 1))
 
     def left(self, used: int) -> int:
         """Tokens from a position on."""
@@ -82,46 +125,35 @@ class PieceOrder:
         """How many pieces from a position on have no more than `room` tokens."""
         if used >= len(self.pieces):
             return 0
-        return int(self.ends.searchsorted(self.ends[used] + room, side="right")) - used - 1
+        return bisect_right(self.sums, self.sums[used] + room) - used - 1
 
     def sentence_end(self, used: int, at: int) -> int:
         """The last position from `used` to `at` at which a sentence or line ends; `used` if there is none."""
         if self.counted.ends_sentence is None:
             return at
-        before = int(self._closed.searchsorted(at, side="right"))
-        return max(int(self._closed[before - 1]), used) if before else used
-
-    def sentence_ends(self, start: int, stop: int) -> Indices:
-        """The positions after `start` and up to `stop` at which a sentence or line ends."""
-        if self.counted.ends_sentence is None:
-            return np.arange(start + 1, stop + 1)
-        first, end = self._closed.searchsorted([start, stop], side="right").tolist()
-        return self._closed[first:end]
+        return max(self.breaks[bisect_right(self.breaks, at) - 1], used)
 
     def next_beginning(self, at: int) -> int:
         """The first position from `at` on at which a sentence or line begins."""
         if self.counted.ends_sentence is None or not 0 < at < len(self.pieces):
             return at
-        following = int(self._closed.searchsorted(at))
-        return int(self._closed[following]) if following < len(self._closed) else len(self.pieces)
+        following = bisect_left(self.breaks, at)
+        return self.breaks[following] if following < len(self.breaks) else len(self.pieces)
 
     def skip(self, at: int, sentences: int) -> int:
         """The position after some sentences or lines. Beyond the end every position counts as one."""
-        return int(self.skips(at, range(sentences, sentences + 1))[0])
+        return self.skips(at, range(sentences, sentences + 1))[0]
 
-    def skips(self, at: int, sentences: range) -> Indices:
+    def skips(self, at: int, sentences: range) -> Sequence[int]:
         """The positions after some numbers of sentences or lines."""
-        numbers = np.arange(sentences.start, sentences.stop)
         if self.counted.ends_sentence is None or at >= len(self.pieces):
-            return at + numbers
-        closed = self._closed
-        numbers += int(closed.searchsorted(at + 1)) - 1
-        extra = int(len(closed) and closed[-1] == len(self.pieces))
-        positions = len(self.pieces) - len(closed) + extra + numbers
-        inside = closed[numbers[: max(len(closed) - int(numbers[0]), 0)]]
-        positions[: len(inside)] = inside
-        if sentences.start == 0:
-            positions[0] = at
+            return [at + number for number in sentences]
+        breaks, size = self.breaks, len(self.pieces)
+        first = bisect_right(breaks, at) - 1  # the position after n sentences is the one of number first + n
+        positions = [at] if sentences.start == 0 else []
+        positions += breaks[first + sentences.start + len(positions) : first + sentences.stop]
+        beyond = size - len(breaks) + (breaks[-1] == size) + first
+        positions += [beyond + number for number in sentences[len(positions) :]]
         return positions
 
 
@@ -141,26 +173,27 @@ def order_pieces(
     ):  # some pieces are drawn more often than others: the last document says how many are needed
         wanted = max(least, int(SAFETY * goal / max(counted.arranged_tokens, 0.5)))
     while True:
-        order = filler.arrange(wanted)
-        counts = counted.counts[order]
-        short = counts <= LONG_PIECE
-        share = _share_of_counted(order[:SHARE_PIECES], counted)
-        reached = (counts if short.all() else np.where(short, counts, 0)).cumsum() * share
+        order = PieceOrder(counted, filler.arrange(wanted))
+        counts = counted.counts[order.pieces] if counted.has_long_pieces else None
+        reached = order.ends[1:] if counts is None else np.where(counts > LONG_PIECE, 0, counts).cumsum()
+        share = _share_of_counted(order.pieces[:SHARE_PIECES], counted)
+        reached, tokens = reached if share == 1 else reached * share, order.ends[-1] * share
         if len(order) < wanted or reached[-1] >= goal:
             break
-        if counts.sum() * share <= 0:
+        if tokens <= 0:
             raise counted.no_tokens()
-        if counts.sum() * share >= MOST_TEXT * goal:  # long pieces only, however many are drawn
+        if tokens >= MOST_TEXT * goal:  # long pieces only, however many are drawn
             break
         wanted = int(wanted * 1.5)
     if counted.bank.uniform_joints:
         counted.arranged_tokens = float(reached[-1] / len(order))
-        enough = max(int(np.searchsorted(reached, goal)) + 1, least)  # however many were arranged
-        order, counts, short = order[:enough], counts[:enough], short[:enough]
-    if (tokens := int(counts.sum() * share)) < room - facts:
+        order = order.first(max(int(reached.searchsorted(goal)) + 1, least))  # however many were arranged
+    if (tokens := int(order.ends[-1] * share)) < room - facts:
         raise _too_short(counted, tokens, room, where)
-    without_long = int(counts[short].sum() * share)
-    return PieceOrder(counted, order[short] if without_long >= room + mean and not short.all() else order)
+    if counts is None:
+        return order
+    short = PieceOrder(counted, order.pieces[counts[: len(order)] <= LONG_PIECE])
+    return short if int(short.ends[-1] * share) >= room + mean else order
 
 
 def longer_order(order: PieceOrder, filler: Filler, tokens: int) -> PieceOrder:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NoReturn, cast
+from itertools import accumulate
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, cast
 
 import msgspec
 import numpy as np
@@ -63,8 +63,7 @@ def search_document(draft: Draft, counted: CountedBank, frame: Frame) -> Documen
     return document
 
 
-@dataclass(frozen=True, slots=True)
-class _Ask:
+class _Ask(NamedTuple):
     """A question, the part of its prompt after the document, and the end of the document for it."""
 
     question: DraftQuestion
@@ -84,7 +83,7 @@ class _Ask:
         if not spare:
             return self
         question = msgspec.structs.replace(self.question, allowance=self.question.allowance + spare)
-        return replace(self, question=question, prompt_tokens=self.prompt_tokens - spare, cut=cut)
+        return self._replace(question=question, prompt_tokens=self.prompt_tokens - spare, cut=cut)
 
 
 def _with_shared_end(asks: Sequence[_Ask]) -> list[_Ask]:
@@ -95,8 +94,7 @@ def _with_shared_end(asks: Sequence[_Ask]) -> list[_Ask]:
     return [ask.cut_at(first[ask.length]) for ask in asks]
 
 
-@dataclass(frozen=True, slots=True)
-class _SettledAsk:
+class _SettledAsk(NamedTuple):
     """A question whose end of the document is found: everything a Probe needs except the document's text."""
 
     ask: _Ask
@@ -424,5 +422,5 @@ def _wanted(facts: Sequence[SizedFact], begun: int, scale: float) -> list[float]
 
     `scale` is the bank's count for each true token: above 1 where a tokenizer joins what the bank holds apart.
     """
-    sizes = np.cumsum([0, *(f.tokens for f in facts)])
-    return [(f.target - begun - before) * scale for f, before in zip(facts, sizes.tolist(), strict=False)]
+    sizes = accumulate((f.tokens for f in facts), initial=0)
+    return [(f.target - begun - before) * scale for f, before in zip(facts, sizes, strict=False)]
