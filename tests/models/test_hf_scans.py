@@ -16,7 +16,7 @@ pytest.importorskip("transformers")
 from transformers.models.granitemoehybrid import modeling_granitemoehybrid as granite  # noqa: E402
 
 from leadline.models.hf import engine as hf_engine  # noqa: E402
-from leadline.models.hf import scans, steps  # noqa: E402
+from leadline.models.hf import replacements, scans, steps  # noqa: E402
 from leadline.models.hf import trial as hf_trial  # noqa: E402
 from leadline.models.hf.decode import generate_plain  # noqa: E402
 from leadline.models.hf.engine import Engine, EngineRequest  # noqa: E402
@@ -174,8 +174,8 @@ def test_scans_are_the_recurrence(tokens: int, held: int, monkeypatch: pytest.Mo
     monkeypatch.setattr(scans, "HELD_BYTES", held)
     device = torch.device("cpu")
     for function, definition, example in (
-        (scans.mamba2_scan, recurrent_mamba2, scans._mamba2_example),
-        (scans.gated_delta_rule, recurrent_delta, scans._delta_example),
+        (scans.mamba2_scan, recurrent_mamba2, replacements._mamba2_example),
+        (scans.gated_delta_rule, recurrent_delta, replacements._delta_example),
     ):
         given = example(device, tokens)
         for got, want in zip(function(**given), definition(given), strict=True):
@@ -185,7 +185,7 @@ def test_scans_are_the_recurrence(tokens: int, held: int, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("repeated", [True, False])
 def test_a_step_of_mamba_2_is_the_recurrence_and_changes_the_state_in_place(repeated: bool, kind: Any) -> None:
-    given = scans._mamba2_step_example(torch.device("cpu"))
+    given = replacements._mamba2_step_example(torch.device("cpu"))
     given["state"] = given["state"].to(kind)
     if not repeated:  # numbers of their own for every row of a state, without a stride of zero
         given |= {name: given[name] * torch.linspace(0.5, 1.5, 8) for name in ("dt", "dt_bias")}
@@ -205,7 +205,7 @@ def test_a_step_of_mamba_2_is_the_recurrence_and_changes_the_state_in_place(repe
 
 @pytest.mark.parametrize("tokens", [1, 3])
 def test_steps_of_the_gated_delta_rule_are_the_recurrence(tokens: int) -> None:
-    given = scans._delta_example(torch.device("cpu"), tokens)
+    given = replacements._delta_example(torch.device("cpu"), tokens)
     before = given["initial_state"].clone()
     for got, want in zip(steps.delta_step(**given), recurrent_delta(given), strict=True):
         assert got is not None
@@ -228,9 +228,9 @@ def test_the_model_has_its_own_scan_again_after_a_pass(family: str) -> None:
 
 def test_a_scan_that_gives_other_numbers_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = {name: (lambda **given: (given["hidden_states"], 0), package, example)
-             for name, (_, package, example) in scans._KNOWN.items()}  # fmt: skip
-    monkeypatch.setattr(scans, "_KNOWN", wrong)
-    assert scans.find_scans(tiny("granite_hybrid")) == []
+             for name, (_, package, example) in replacements._KNOWN.items()}  # fmt: skip
+    monkeypatch.setattr(replacements, "_KNOWN", wrong)
+    assert replacements.find_scans(tiny("granite_hybrid")) == []
 
 
 @pytest.mark.parametrize("installed", [False, True])
@@ -238,7 +238,7 @@ def test_an_installed_package_is_called_only_when_it_is_asked_for(
     installed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = tiny("qwen3_next")
-    own = scans.find_scans(model)
+    own = replacements.find_scans(model)
     file, name = own[0].file, "torch_chunk_gated_delta_rule"
     reference, calls = inspect.unwrap(getattr(file, name)), []
 
@@ -248,7 +248,7 @@ def test_an_installed_package_is_called_only_when_it_is_asked_for(
         return reference(*args, **options)
 
     monkeypatch.setattr(file, name, package)
-    monkeypatch.setattr(scans, "find_spec", lambda searched: object() if searched == "fla" else None)
+    monkeypatch.setattr(replacements, "find_spec", lambda searched: object() if searched == "fla" else None)
     engine = Engine(model, [STOP], installed=installed)
     assert [each.name for each in engine.reader.replacements] == ([] if installed else [each.name for each in own])
     shared = answers(engine)

@@ -36,8 +36,8 @@ from leadline.models.hf.memory import ROWS_BYTES, SMALLEST_CHUNK, DecoderShape, 
 from leadline.models.hf.own_cache import OwnCacheReader
 from leadline.models.hf.partial_attention import attend
 from leadline.models.hf.reader import PromptRow, Reader, rows_of
+from leadline.models.hf.replacements import references, replaced
 from leadline.models.hf.scan_size import SCAN_BYTES
-from leadline.models.hf.scans import references, replaced
 from leadline.models.hf.sdpa import Scoring
 from leadline.models.hf.trial import SharedReadingSupport, choose_reader, fuse_if_equal
 from leadline.models.hf.windows import positions_as_of, reset_dynamic_rope

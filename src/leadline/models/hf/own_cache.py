@@ -21,7 +21,7 @@ from torch import Tensor
 from transformers.cache_utils import DynamicLayer
 
 from leadline.models.hf.reader import PromptRow, Reader, common_prefix
-from leadline.models.hf.scans import replaced
+from leadline.models.hf.replacements import replaced
 from leadline.models.hf.states import cache_name, map_tensors, rows_of_states, tensor_bytes
 
 if TYPE_CHECKING:

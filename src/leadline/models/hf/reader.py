@@ -28,7 +28,8 @@ from leadline.models.hf.attention import (
     running,
 )
 from leadline.models.hf.kv_cache import KVCache
-from leadline.models.hf.scans import SMALLEST_CHUNK, Replacement, replaced
+from leadline.models.hf.replacements import Replacement, replaced
+from leadline.models.hf.scans import SMALLEST_CHUNK
 from leadline.models.hf.states import StateKeeper, rows_of_states, scan_chunks
 from leadline.models.hf.windows import Windows
 

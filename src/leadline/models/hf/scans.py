@@ -3,14 +3,10 @@
     mamba2_scan         a state that decays and adds up (Mamba 2, arXiv 2405.21060)
     gated_delta_rule    a state that also corrects what it holds (Gated DeltaNet, arXiv 2412.06464)
                         (one token by either is in steps.py)
-    find_scans          which functions of a model's code these replace, after a comparison on random numbers
-    references          transformers' own functions where it would call an installed kernel package
-    replaced            the replacement itself, for the time of a pass
 
 Both split the tokens into chunks. Within a chunk every token attends to the earlier ones, with the decay between the
-two; from chunk to chunk only the state is handed on. transformers has the same functions as readable references, which
-multiply out what should be products of matrices. Where a kernel package is installed, transformers calls it under the
-same names; it then tunes its kernels for a minute at the first pass, so a reader uses it only when it is asked for.
+two; from chunk to chunk only the state is handed on. On a GPU with Triton, the gated delta rule in 16 bits is three
+kernels (delta_kernels.py).
 
 Everything is kept in float32. The products of a model in 16 bits are made in TF32, which is finer than its weights.
 Long inputs are worked off in segments, so that what is held besides input and output stays within `HELD_BYTES`.
@@ -18,20 +14,16 @@ Long inputs are worked off in segments, so that what is held besides input and o
 
 from __future__ import annotations
 
-import inspect
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
-from importlib.util import find_spec
+from functools import cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad, softplus
 
-from leadline.models.hf.steps import delta_step, mamba2_step, recurrence_kernels
+from leadline.models.hf.steps import recurrence_kernels
 
 HELD_BYTES = 768 << 20
 """The bytes that a scan may hold besides its input and output."""
@@ -42,6 +34,7 @@ DELTA_CHUNK = 64
 """A triangular system of this size is solved for every chunk."""
 SMALLEST_CHUNK = 16
 """Tokens of a row for which a scan computes, however few it has."""
+_HALF = (torch.bfloat16, torch.float16)
 _UNLIMITED = (0.0, float("inf"))
 
 
@@ -177,38 +170,43 @@ def gated_delta_rule(
     **_: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """With the arguments of transformers' `torch_chunk_gated_delta_rule`; chunks are of our own size."""
-    batch, tokens, key_heads, width = key.shape
-    heads, value_width = value.shape[2:]
+    batch, tokens, heads, value_width = value.shape
+    width = key.shape[3]
     chunk = _chunk_for(tokens, DELTA_CHUNK)
-    matrices = 3 * chunk + 6 * width + 4 * value_width + width * (width + 2 * value_width) // chunk
+    kernels = delta_kernels(query.device) if query.dtype in _HALF else None
+    segment: Callable[..., tuple[Tensor, Tensor]]
+    if kernels is not None and kernels.fits(width, value_width):
+        segment, numbers = kernels.delta_rule, kernels.numbers_per_token(width, value_width)
+    else:
+        segment = partial(_delta_products, chunk=chunk)
+        numbers = 3 * chunk + 6 * width + 4 * value_width + width * (width + 2 * value_width) // chunk
     state = (
         value.new_zeros(batch, heads, width, value_width, dtype=torch.float32)
         if initial_state is None
         else initial_state.to(value.device, torch.float32)
     )
     answers = []
-    with tensor_cores(query.dtype != torch.float32):
-        for part in _segments(tokens, chunk, 4 * batch * heads * matrices):
-            queries, keys = (
-                t[:, part].float().repeat_interleave(heads // key_heads, 2)
-                if heads != key_heads
-                else t[:, part].float()
-                for t in (query, key)
-            )
-            if use_qk_l2norm_in_kernel:
-                queries, keys = (t * (t.square().sum(-1, keepdim=True) + 1e-6).rsqrt() for t in (queries, keys))
-            answer, state = _delta_segment(
-                queries * width**-0.5,
-                keys,
-                value[:, part].float(),
-                g[:, part].float(),
-                beta[:, part].float(),
-                state,
-                chunk,
-            )
-            answers.append(answer.to(query.dtype))
+    for part in _segments(tokens, chunk, 4 * batch * heads * numbers):
+        inputs = (each[:, part] for each in (query, key, value, g, beta))
+        answer, state = segment(*inputs, state, normed=use_qk_l2norm_in_kernel)
+        answers.append(answer)
     answer = answers[0] if len(answers) == 1 else torch.cat(answers, 1)
     return answer, state if output_final_state else None
+
+
+def _delta_products(
+    query: Tensor, key: Tensor, value: Tensor, decay: Tensor, rate: Tensor, state: Tensor, *, normed: bool, chunk: int
+) -> tuple[Tensor, Tensor]:
+    """The outputs of a segment, in the type of the queries, and the state after it, by plain torch."""
+    share, width = value.shape[2] // key.shape[2], key.shape[3]
+    queries, keys = (each.float().repeat_interleave(share, 2) if share > 1 else each.float() for each in (query, key))
+    if normed:
+        queries, keys = (t * (t.square().sum(-1, keepdim=True) + 1e-6).rsqrt() for t in (queries, keys))
+    with tensor_cores(query.dtype != torch.float32):
+        answer, state = _delta_segment(
+            queries * width**-0.5, keys, value.float(), decay.float(), rate.float(), state, chunk
+        )
+    return answer.to(query.dtype), state
 
 
 def _delta_segment(
@@ -250,145 +248,59 @@ def _states_between(change: Tensor, added: Tensor, state: Tensor) -> tuple[Tenso
     return states[:, :-1], states[:, -1]
 
 
-# --- in the place of a model's own --------------------------------------------------------------
+# --- whether the kernels are used ---------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Replacement:
-    """A function of the file that defines a model's layers, and ours for it."""
-
-    file: Any
-    name: str
-    function: Callable[..., Any]
-
-    @property
-    def is_scan(self) -> bool:
-        """Whether it reads many tokens at once, in chunks of our own size."""
-        return self.function in (mamba2_scan, gated_delta_rule)
+def delta_kernels(device: torch.device) -> Any:
+    """The module of kernels of the gated delta rule for tensors of 16 bits on a device; None where there are none."""
+    return _tried_kernels() if device.type == "cuda" else None
 
 
-@contextmanager
-def replaced(replacements: Sequence[Replacement]) -> Iterator[None]:
-    """Layers that run meanwhile call our functions."""
-    own = [getattr(replacement.file, replacement.name) for replacement in replacements]
+@cache
+def _tried_kernels() -> Any:
+    """None where Triton is not installed, or the kernels do not compile, are not right or not faster."""
     try:
-        for replacement in replacements:
-            setattr(replacement.file, replacement.name, replacement.function)
-        yield
-    finally:
-        for replacement, function in zip(replacements, own, strict=True):
-            setattr(replacement.file, replacement.name, function)
+        from leadline.models.hf import delta_kernels  # Triton is imported only on a GPU
+
+        given = _delta_inputs(torch.device("cuda"))
+        plain = partial(_delta_products, *given, normed=True, chunk=DELTA_CHUNK)
+        return delta_kernels if _is_better(partial(delta_kernels.delta_rule, *given, normed=True), plain) else None
+    except Exception:  # whatever a compiler raises
+        return None
 
 
-def find_scans(model: Any, *, installed: bool = False) -> list[Replacement]:
-    """The functions of the model's code that ours agree with. With `installed`, those for which a kernel package is
-    there stay with the package."""
-    device = model.get_input_embeddings().weight.device
-    scans = []
-    for file in _files(model):
-        for name, (function, package, example) in _KNOWN.items():
-            own = getattr(file, name, None)
-            if own is None or (installed and find_spec(package)):
-                continue
-            if _agree(_reference(own), function, partial(example, device)):
-                scans.append(Replacement(file, name, function))
-    return scans
+def _delta_inputs(device: torch.device, tokens: int = 1061, width: int = 128) -> tuple[Tensor, ...]:
+    """Of a layer as large as those of Qwen 3 Next, with tokens that do not fill the last chunk."""
+    draw = partial(torch.randn, generator=torch.Generator().manual_seed(0))
+    query, key, value = (draw(1, tokens, heads, width).to(device, torch.bfloat16) for heads in (16, 16, 32))
+    decay, rate = -0.1 * draw(1, tokens, 32).abs().to(device), draw(1, tokens, 32).sigmoid().to(device, torch.bfloat16)
+    return query, key, value, decay, rate, draw(1, 32, width, width).to(device)
 
 
-def references(model: Any) -> list[Replacement]:
-    """If a kernel package is installed: transformers' own versions of the functions that may call it."""
-    if not any(find_spec(package) for package in _PACKAGES):
-        return []
-    return [
-        Replacement(file, name, _reference(function))
-        for file in _files(model)
-        for name, function in vars(file).items()
-        if inspect.isfunction(function) and inspect.unwrap(function) is not function
-    ]
-
-
-def _files(model: Any) -> list[Any]:
-    """The modules that define the model's layers."""
-    files = {sys.modules[type(module).__module__] for module in model.modules()}
-    return sorted(files, key=lambda module: module.__name__)
-
-
-def _reference(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The decorated function, called with the arguments that it knows."""
-    plain: Callable[..., Any] = inspect.unwrap(function)
-    known = inspect.signature(plain).parameters
-    if plain is function or any(each.kind is each.VAR_KEYWORD for each in known.values()):
-        return plain
-
-    def call(*args: Any, **options: Any) -> Any:
-        return plain(*args, **{name: value for name, value in options.items() if name in known})
-
-    return call
-
-
-def _mamba2_example(device: torch.device, tokens: int = 40) -> dict[str, Any]:
-    draw = partial(_random, device, torch.float32, torch.Generator().manual_seed(0))
-    batch, heads, width, groups, size = 2, 4, 8, 2, 16
-    return {
-        "hidden_states": draw(batch, tokens, heads, width), "dt": draw(batch, tokens, heads),
-        "A": -torch.arange(1, heads + 1, device=device).float(), "B": draw(batch, tokens, groups, size),
-        "C": draw(batch, tokens, groups, size), "chunk_size": 16, "D": draw(heads), "dt_bias": draw(heads),
-        "initial_states": draw(batch, heads, width, size), "dt_softplus": True, "return_final_states": True,
-    }  # fmt: skip
-
-
-def _mamba2_step_example(device: torch.device) -> dict[str, Any]:
-    draw = partial(_random, device, torch.float32, torch.Generator().manual_seed(0))
-    batch, heads, width, groups, size = 2, 4, 8, 2, 16
-    return {
-        "state": draw(batch, heads, width, size), "hidden_states": draw(batch, heads, width),
-        "dt": draw(batch, heads, 1).expand(-1, -1, width),
-        "A": (-torch.arange(1.0, heads + 1, device=device))[:, None, None].expand(-1, width, size),
-        "B": draw(batch, groups, size), "C": draw(batch, groups, size), "D": draw(heads, 1).expand(-1, width),
-        "dt_bias": draw(heads, 1).expand(-1, width), "dt_softplus": True,
-    }  # fmt: skip
-
-
-def _delta_example(device: torch.device, tokens: int = 40) -> dict[str, Any]:
-    draw = partial(_random, device, torch.float32, torch.Generator().manual_seed(0))
-    batch, heads, width = 2, 4, 16
-    return {
-        "query": draw(batch, tokens, heads, width), "key": draw(batch, tokens, heads, width),
-        "value": draw(batch, tokens, heads, width), "g": -0.1 * draw(batch, tokens, heads).float().abs(),
-        "beta": draw(batch, tokens, heads).sigmoid(), "initial_state": draw(batch, heads, width, width).float(),
-        "output_final_state": True, "use_qk_l2norm_in_kernel": True,
-    }  # fmt: skip
-
-
-def _random(device: torch.device, dtype: torch.dtype, generator: torch.Generator, *sizes: int) -> Tensor:
-    return torch.randn(*sizes, generator=generator).to(device, dtype)
-
-
-_KNOWN: dict[str, tuple[Callable[..., Any], str, Callable[..., dict[str, Any]]]] = {
-    "mamba2_chunk_scan": (mamba2_scan, "mamba_ssm", _mamba2_example),
-    "mamba2_selective_state_update": (mamba2_step, "mamba_ssm", _mamba2_step_example),
-    "torch_chunk_gated_delta_rule": (gated_delta_rule, "fla", _delta_example),
-    "torch_recurrent_gated_delta_rule": (delta_step, "fla", partial(_delta_example, tokens=1)),
-}
-"""Names in transformers' files: our function, the package whose kernel may stand behind the name, and arguments."""
-_PACKAGES = ("fla", "mamba_ssm", "causal_conv1d")
-
-
-def _agree(own: Callable[..., Any], ours: Callable[..., Any], example: Callable[..., dict[str, Any]]) -> bool:
+def _is_better(
+    kernel: Callable[[], tuple[Tensor, Tensor]],
+    plain: Callable[[], tuple[Tensor, Tensor]],
+    clock: Callable[[Callable[[], Any]], float] | None = None,
+) -> bool:
+    """Whether a kernel gives the outputs and states of plain torch, and is faster."""
     with torch.inference_mode():
-        try:
-            want, got = (_results(function, example()) for function in (own, ours))
-        except Exception:  # another version's arguments
-            return False
-    near = 2e-3 if want[0].is_cuda else 1e-4  # a decorator that cannot be looked behind may call kernels in TF32
-    return len(got) == len(want) and all(
-        a.shape == b.shape and bool((a.float() - b.float()).norm() <= near * b.float().norm())
-        for a, b in zip(got, want, strict=True)
-    )
+        for got, want in zip(kernel(), plain(), strict=True):
+            # Outputs are rounded to 16 bits twice; states are products in TF32.
+            near = 1e-2 if want.dtype in _HALF else 3e-3
+            if got.shape != want.shape or not (got.float() - want.float()).norm() <= near * want.float().norm():
+                return False
+        clock = clock or _milliseconds
+        return clock(kernel) < clock(plain)
 
 
-def _results(function: Callable[..., Any], arguments: dict[str, Any]) -> list[Tensor]:
-    """What a function returns, and what it may have changed in place."""
-    returned = function(**arguments)
-    changed = [value for value in arguments.values() if isinstance(value, Tensor)]
-    return [*([returned] if isinstance(returned, Tensor) else returned), *changed]
+def _milliseconds(work: Callable[[], Any], times: int = 3) -> float:
+    """Of the fastest run on the GPU."""
+    spent = []
+    for _ in range(times):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        begin.record()
+        work()
+        end.record()
+        end.synchronize()
+        spent.append(float(begin.elapsed_time(end)))
+    return min(spent)

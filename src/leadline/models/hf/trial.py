@@ -24,8 +24,8 @@ from leadline.models.hf.decode import generate
 from leadline.models.hf.layer_trace import HALF, LayerTrace, Outputs, largest_errors
 from leadline.models.hf.own_cache import OwnCacheReader
 from leadline.models.hf.reader import Reader, rows_of
+from leadline.models.hf.replacements import find_scans
 from leadline.models.hf.scan_size import fit_scans
-from leadline.models.hf.scans import find_scans
 from leadline.models.hf.states import StateKeeper, keeper_of, scan_modules
 from leadline.models.hf.windows import Windows, find_windows, small_windows
 
