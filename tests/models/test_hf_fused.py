@@ -10,6 +10,8 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from torch.nn.functional import silu  # noqa: E402
+
 from leadline.models.hf import (  # noqa: E402
     decode,
     fused_kernels,
@@ -49,6 +51,40 @@ def test_a_kernel_is_used_only_when_it_agrees_with_the_models_own(
     ids = torch.arange(8, 40)[None]
     with torch.inference_mode():
         assert (model(input_ids=ids).logits - own(input_ids=ids).logits).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("family", "name", "gate_first", "error"),
+    [
+        ("qwen3_next", "Qwen3NextRMSNormGated", False, 0.0),
+        ("granite_hybrid", "GraniteMoeHybridRMSNormGated", True, 0.0),
+        ("qwen3_next", "", False, 0.01),
+    ],
+)
+def test_a_gated_norm_is_fused_in_the_form_of_the_model(
+    family: str, name: str, gate_first: bool, error: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forms: set[bool] = set()
+
+    def gated_rms_norm(x: Any, gate: Any, weight: Any, eps: float, *, gate_first: bool) -> Any:
+        forms.add(gate_first)
+        value = x * silu(gate) if gate_first else x
+        value = weight * value * torch.rsqrt(value.pow(2).mean(-1, keepdim=True) + eps)
+        return (value if gate_first else value * silu(gate)) + error
+
+    monkeypatch.setattr(fused_kernels, "triton", object())
+    monkeypatch.setattr(fused_kernels, "gated_rms_norm", gated_rms_norm)
+    for other in ("_fuse_norm", "_fuse_rotation", "_fuse_experts"):
+        monkeypatch.setattr(fused_kernels, other, lambda module: False)
+    model, own = tiny(family), tiny(family)
+    assert fused_kernels.fuse(model) == ([name] if name else [])
+    forms.clear()
+    ids = torch.arange(8, 40)[None]
+    with torch.inference_mode():
+        assert (model(input_ids=ids).logits - own(input_ids=ids).logits).abs().max() < 1e-4
+        assert forms == ({gate_first} if name else set())
+        fused_kernels.unfuse(model)
+        assert torch.equal(model(input_ids=ids).logits, own(input_ids=ids).logits)
 
 
 def test_fused_kernels_are_undone_when_the_whole_model_then_gives_other_logits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,9 +135,17 @@ def test_kernels_round_where_transformers_rounds() -> None:
         return torch.randn(*shape, device=device)
 
     x, weight = draw(2, 5, 48), draw(48)
-    want = weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5))
+
+    def rms(x: Any) -> Any:
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5)
+
+    want = weight * rms(x)
     assert torch.allclose(fused_kernels.rms_norm(x, weight, 1e-5), want, atol=1e-5)
     assert torch.allclose(fused_kernels.rms_norm(x, weight - 1, 1e-5, offset=1.0, rounded=False), want, atol=1e-5)
+    gate = draw(2, 5, 48)
+    for gate_first, gated in ((False, want * silu(gate)), (True, weight * rms(x * silu(gate)))):
+        got = fused_kernels.gated_rms_norm(x, gate, weight, 1e-5, gate_first=gate_first)
+        assert torch.allclose(got, gated, atol=1e-5)
     q, cos, sin = draw(2, 7, 6, 16).transpose(1, 2), draw(2, 7, 16), draw(2, 7, 16)
     turned = torch.cat([-q[..., 8:], q[..., :8]], -1)
     assert torch.allclose(fused_kernels.rotate(q, cos, sin), q * cos[:, None] + turned * sin[:, None], atol=1e-5)
