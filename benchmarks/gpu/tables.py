@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import delta
 import engine
 import million
 import shapes
@@ -48,10 +49,19 @@ class Step:
 def _bench(shape: str, lengths: tuple[int, ...], parts: Sequence[str]) -> Callable[[bool, Save], None]:
     def run(tiny: bool, save: Save) -> None:
         bench = Bench(shape, lengths=TINY if tiny else lengths, tiny=tiny)
+        failures: list[Exception] = []
         for part in parts:
-            getattr(bench, part)()
+            try:
+                delta.main(bench) if part == "delta" else getattr(bench, part)()
+            except Exception as error:  # the next part may still be measured
+                if tiny:
+                    raise
+                failures.append(error)
+                print(f"{shape}, {part}: {type(error).__name__}: {str(error)[:500]}", flush=True)
             save(bench.figures)
         bench.engine.close()
+        if failures:
+            raise failures[0]
 
     return run
 
@@ -65,6 +75,10 @@ def _million(shape: str, tokens: int, *, twice: bool, resident: int | None = Non
 
 
 STEPS = {
+    "delta": Step(4, 60, _bench("qwen3-next", LENGTHS[:5], ("delta", "long_reading")),
+                  "Qwen 3 Next shape: the gated delta rule by kernels and by plain torch, launches, 128k, 88 probes"),
+    "gemma-reading": Step(4, 40, _bench("gemma-3-4b", LENGTHS, ("reading",)), "Gemma-3-4B shape: 128k, 88 probes"),
+    "gpt-oss-reading": Step(4, 60, _bench("gpt-oss-20b", LENGTHS, ("reading",)), "gpt-oss-20b shape: the same"),
     "gemma": Step(1, 90, _bench("gemma-3-4b", LENGTHS, ("baseline", "nested", "reading")),
                   "Gemma-3-4B shape: plain loop, 8 x 11 x 3 nested, reading 128k, memory"),
     "gpt-oss": Step(1, 100, _bench("gpt-oss-20b", LENGTHS, ("baseline", "nested", "reading")),
@@ -128,7 +142,7 @@ def table(results: dict[str, Any]) -> str:
         "|---|---|---|---|---|---|",
     ]
     for name, found in results.items():
-        if "nested" in found:
+        if "nested" in found and "plain" in found:
             plain, nested, read = found["plain"]["seconds"], found["nested"], found.get("reading")
             extra = max(nested["extra_gib"], (read or nested)["extra_gib"])
             reading = read and f"{read['tokens']:,} in {read['seconds']:.2f} s, {read['of_floor']:.2f} of the floor"
@@ -139,6 +153,16 @@ def table(results: dict[str, Any]) -> str:
             more = f"; {equal[0]} of {equal[1]} equal to the resident KV cache" if equal else ""
             lines.append(f"| {name} | {found['tokens']:,} tokens | {found['seconds']:.1f} s{more} | | "
                          f"| {found['extra_gib']:.2f} GiB; host {found['host_gib']:.1f} GiB |")  # fmt: skip
+        elif reading := found.get("reading", found.get("long_reading")):
+            again = found.get("probes_again", found.get("long_probes_again"))
+            probes = again and f"; {again['probes']} probes {again['seconds']:.2f} s"
+            lines.append(f"| {name} | {reading['tokens']:,} in {reading['seconds']:.2f} s{probes or ''} | | | "
+                         f"| {reading['extra_gib']:.2f} GiB |")  # fmt: skip
+            ways = found.get("readings", {})
+            for way, figures in ways.items():
+                launches, spent = figures.get("launches", 0), figures.get("kernel_seconds", 0.0)
+                shown = f"{figures['seconds']:.3f} s, {launches:,} launches of {spent:.3f} s"
+                lines.append(f"| {name}, {way} | {shown} | | | | |")
         else:
             lines.append(f"| {name} | {found.get('error', 'not complete')} | | | | |")
     return "\n".join(lines)
