@@ -1,7 +1,9 @@
-"""The kernels of the gated delta rule are the recurrence, and are used only where they are right and faster."""
+"""The kernels of the gated delta rule are the recurrence, and are used only where they are right and faster; likewise
+the convolution before it."""
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import json
 import os
@@ -18,7 +20,10 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from transformers.models.qwen3_next import modeling_qwen3_next  # noqa: E402
+
 from leadline.models.hf import replacements, scans  # noqa: E402
+from support.tiny_models import tiny  # noqa: E402
 
 TOKENS = (1, 15, 16, 17, 63, 64, 65, 130, 200)
 CHOICES: dict[str, tuple[Any, ...]] = {
@@ -28,18 +33,24 @@ CHOICES: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 
 
-def check(cases: list[dict[str, Any]]) -> None:
-    """Against the recurrence in float64; TF32 rounds to 1 of 2,048, outputs of bfloat16 to 1 of 256. Where keys are
-    alike, what is stored is a small difference of large numbers."""
+def interpreted(cases: list[dict[str, Any]]) -> list[list[float]]:
+    """The errors of the kernels for each case."""
     if find_spec("triton") is None:
         pytest.skip("needs Triton")
     environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-m", "support.interpreted_delta"]
+    command = [sys.executable, "-m", "support.interpreted_kernels"]
     done = subprocess.run(
         command, input=json.dumps(cases), capture_output=True, text=True, env=environment, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    for case, (answer, state) in zip(cases, json.loads(done.stdout), strict=True):
+    errors: list[list[float]] = json.loads(done.stdout)
+    return errors
+
+
+def check(cases: list[dict[str, Any]]) -> None:
+    """Against the recurrence in float64; TF32 rounds to 1 of 2,048, outputs of bfloat16 to 1 of 256. Where keys are
+    alike, what is stored is a small difference of large numbers."""
+    for case, (answer, state) in zip(cases, interpreted(cases), strict=True):
         rounding = {"bfloat16": 4e-3, "float16": 1e-3, "float32": 1e-5}[case["dtype"]]
         products = 1e-5 if case["dtype"] == "float32" else 5e-3 if case["alike"] else 1.5e-3
         assert answer <= rounding + products, case
@@ -60,6 +71,14 @@ def test_the_kernels_are_the_recurrence_with_any_number_of_tokens() -> None:
 def test_the_kernels_are_the_recurrence_at_all_shapes(seed: int) -> None:
     product = [dict(zip(CHOICES, values, strict=True)) for values in itertools.product(*CHOICES.values())]
     check(random.Random(seed).sample(product, 60))
+
+
+def test_the_convolution_is_that_of_torch() -> None:
+    names = ("tokens", "channels", "taps", "by_channel", "biased", "active")
+    shapes = [(1, 8, 4), (3, 72, 4), (64, 64, 4), (65, 130, 3), (140, 16, 2)]
+    flags = list(itertools.product((False, True), repeat=3))
+    cases = [dict(zip(names, (*shapes[i % 5], *flags[i % 8]), strict=True)) for i in range(10)]
+    assert max(error for errors in interpreted(cases) for error in errors) < 1e-6
 
 
 # --- whether they are used ------------------------------------------------------------------------
@@ -115,3 +134,18 @@ def test_kernels_read_16_bits_of_widths_that_they_take(
     for got, expected in zip(scans.gated_delta_rule(**given), want, strict=True):
         assert torch.allclose(got, expected, rtol=1e-2, atol=1e-3)
     assert calls == ([64, 64, 22] if used else []), "segments stay within what a scan may hold"
+
+
+@pytest.mark.parametrize("activation", [None, "silu", "gelu"])
+def test_the_convolution_is_replaced_where_there_is_a_kernel(activation: str | None) -> None:
+    given = replacements._conv_example(torch.device("cpu")) | {"activation": activation}
+    want = inspect.unwrap(modeling_qwen3_next.causal_conv1d_fn)(**given)
+    assert torch.equal(scans.causal_conv(**given), want)
+
+
+def test_where_kernels_are_a_model_has_three_functions_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny("qwen3_next")
+    names = ["torch_chunk_gated_delta_rule", "torch_recurrent_gated_delta_rule"]
+    assert [each.name for each in replacements.find_scans(model)] == names
+    monkeypatch.setattr(replacements, "recurrence_kernels", lambda tensor: object())
+    assert [each.name for each in replacements.find_scans(model)] == ["causal_conv1d_fn", *names]

@@ -4,6 +4,7 @@ chain_states    the states through the chunks of the gated delta rule: each is m
                 is added. As a loop of products that is a launch for every chunk, which takes longer than its work
 mamba2_step     one token of Mamba 2: a state is read and written once
 delta_step      one token of the gated delta rule, likewise
+causal_conv     a convolution over the last few tokens of every channel, then SiLU
 """
 
 # mypy: disable-error-code="untyped-decorator,no-untyped-def,no-untyped-call"
@@ -16,6 +17,7 @@ import triton.language as tl
 from torch import Tensor
 
 COLUMNS = 32
+CONV_TOKENS, CONV_CHANNELS = 64, 64
 MOST_NUMBERS = 1 << 15
 """Of a state that a program can hold."""
 
@@ -130,3 +132,40 @@ def delta_step(
         state, after, query, key, value, decay, rate, out, width, SIZE=size, COLUMNS=columns, num_warps=4
     )
     return after, out
+
+
+@triton.jit(do_not_specialize=["tokens"])
+def _conv(
+    x, weight, bias, out, tokens, channels, by_batch, by_channel, by_token, TAPS: tl.constexpr, BIASED: tl.constexpr,
+    ACTIVE: tl.constexpr, TOKENS: tl.constexpr, CHANNELS: tl.constexpr,
+):  # fmt: skip
+    batch = tl.program_id(2).to(tl.int64)
+    token = (tl.program_id(0) * TOKENS + tl.arange(0, TOKENS)).to(tl.int64)[:, None]
+    channel = (tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)).to(tl.int64)[None, :]
+    inside = (token < tokens) & (channel < channels)
+    total = tl.zeros([TOKENS, CHANNELS], dtype=tl.float32)
+    for tap in tl.static_range(TAPS):
+        source = token + (tap + 1 - TAPS)
+        where = x + batch * by_batch + channel * by_channel + source * by_token
+        value = tl.load(where, mask=inside & (source >= 0), other=0.0).to(tl.float32)
+        total += value * tl.load(weight + channel * TAPS + tap, mask=channel < channels, other=0.0).to(tl.float32)
+    if BIASED:
+        total += tl.load(bias + channel, mask=channel < channels, other=0.0).to(tl.float32)
+    kind = out.dtype.element_ty
+    if ACTIVE:
+        total = total.to(kind).to(tl.float32)
+        total = total / (1.0 + tl.exp(-total))
+    tl.store(out + (batch * tokens + token) * channels + channel, total.to(kind), mask=inside)
+
+
+def causal_conv(x: Tensor, weight: Tensor, bias: Tensor | None, *, active: bool) -> Tensor:
+    """Of [batch, channels, tokens] with weights [channels, taps], each token and those before it; with `active`, SiLU
+    of that. The result has the channels of a token side by side in memory."""
+    batch, channels, tokens = x.shape
+    out = torch.empty(batch, tokens, channels, dtype=x.dtype, device=x.device)
+    _conv[(triton.cdiv(tokens, CONV_TOKENS), triton.cdiv(channels, CONV_CHANNELS), batch)](
+        x, weight.contiguous(), weight if bias is None else bias, out, tokens, channels, *x.stride(),
+        TAPS=weight.shape[1], BIASED=bias is not None, ACTIVE=active, TOKENS=CONV_TOKENS, CHANNELS=CONV_CHANNELS,
+        num_warps=8,
+    )  # fmt: skip
+    return out.transpose(1, 2)

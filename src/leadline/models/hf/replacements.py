@@ -23,8 +23,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from leadline.models.hf.scans import delta_kernels, gated_delta_rule, mamba2_scan
-from leadline.models.hf.steps import delta_step, mamba2_step
+from leadline.models.hf.scans import causal_conv, delta_kernels, gated_delta_rule, mamba2_scan
+from leadline.models.hf.steps import delta_step, mamba2_step, recurrence_kernels
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +57,16 @@ def replaced(replacements: Sequence[Replacement]) -> Iterator[None]:
 def find_scans(model: Any, *, installed: bool = False) -> list[Replacement]:
     """The functions of the model's code that ours agree with. With `installed`, those for which a kernel package is
     there stay with the package."""
-    device = model.get_input_embeddings().weight.device
+    weight = model.get_input_embeddings().weight
+    device = weight.device
     delta_kernels(device)  # tried now, so that what the trial holds is not counted as a pass's
     scans = []
     for file in _files(model):
         for name, (function, package, example) in _KNOWN.items():
             own = getattr(file, name, None)
             if own is None or (installed and find_spec(package)):
+                continue
+            if function is causal_conv and recurrence_kernels(weight) is None:
                 continue
             if _agree(_reference(own), function, partial(example, device)):
                 scans.append(Replacement(file, name, function))
@@ -135,11 +138,21 @@ def _delta_example(device: torch.device, tokens: int = 40) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _conv_example(device: torch.device, tokens: int = 75) -> dict[str, Any]:
+    draw = partial(_random, device, torch.float32, torch.Generator().manual_seed(0))
+    channels = 72
+    return {
+        "hidden_states": draw(2, tokens, channels).mT, "weight": draw(channels, 4), "bias": draw(channels),
+        "activation": "silu",
+    }  # fmt: skip
+
+
 def _random(device: torch.device, dtype: torch.dtype, generator: torch.Generator, *sizes: int) -> Tensor:
     return torch.randn(*sizes, generator=generator).to(device, dtype)
 
 
 _KNOWN: dict[str, tuple[Callable[..., Any], str, Callable[..., dict[str, Any]]]] = {
+    "causal_conv1d_fn": (causal_conv, "causal_conv1d", _conv_example),
     "mamba2_chunk_scan": (mamba2_scan, "mamba_ssm", _mamba2_example),
     "mamba2_selective_state_update": (mamba2_step, "mamba_ssm", _mamba2_step_example),
     "torch_chunk_gated_delta_rule": (gated_delta_rule, "fla", _delta_example),

@@ -2,6 +2,7 @@
 
     mamba2_scan         a state that decays and adds up (Mamba 2, arXiv 2405.21060)
     gated_delta_rule    a state that also corrects what it holds (Gated DeltaNet, arXiv 2412.06464)
+    causal_conv         the convolution over a few tokens before either
                         (one token by either is in steps.py)
 
 Both split the tokens into chunks. Within a chunk every token attends to the earlier ones, with the decay between the
@@ -21,7 +22,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad, softplus
+from torch.nn.functional import conv1d, pad, softplus
+from transformers.activations import ACT2FN
 
 from leadline.models.hf.steps import recurrence_kernels
 
@@ -246,6 +248,24 @@ def _states_between(change: Tensor, added: Tensor, state: Tensor) -> tuple[Tenso
         for number in range(added.shape[1]):
             states[:, number + 1] = added[:, number] + change[:, number] @ states[:, number]
     return states[:, :-1], states[:, -1]
+
+
+# --- the convolution before a scan ---------------------------------------------------------------
+
+
+def causal_conv(
+    hidden_states: Tensor, weight: Tensor, bias: Tensor | None = None, activation: str | None = None, **_: Any
+) -> Tensor:
+    """With the arguments of transformers' `causal_conv1d_fn`: [batch, channels, tokens] and weights [channels, taps].
+    The kernel leaves the channels of a token side by side, as scans read them."""
+    kernels = recurrence_kernels(hidden_states)
+    if kernels is not None and hidden_states.dtype == weight.dtype and activation in (None, "silu", "swish"):
+        answer: Tensor = kernels.causal_conv(hidden_states, weight, bias, active=activation is not None)
+        return answer
+    channels, taps = weight.shape
+    answer = conv1d(hidden_states.to(weight.dtype), weight.unsqueeze(1), bias, padding=taps - 1, groups=channels)
+    answer = answer[..., : hidden_states.shape[2]]
+    return (answer if activation is None else ACT2FN[activation](answer)).to(hidden_states.dtype)
 
 
 # --- whether the kernels are used ---------------------------------------------------------------

@@ -1,7 +1,7 @@
-"""The kernels of the gated delta rule in Triton's interpreter, on a CPU: a process of its own, because Triton decides
+"""The kernels of recurrent layers in Triton's interpreter, on a CPU: a process of its own, because Triton decides
 for the whole process whether it interprets. Reads cases as JSON from its input, writes the errors of each.
 
-    TRITON_INTERPRET=1 python -m support.interpreted_delta
+    TRITON_INTERPRET=1 python -m support.interpreted_kernels
 """
 
 from __future__ import annotations
@@ -99,6 +99,26 @@ def errors(case: dict[str, Any]) -> list[float]:
     return [float((a.double() - b).norm() / b.norm().clamp_min(1e-9)) for a, b in zip(got, want, strict=True)]
 
 
+def conv_errors(case: dict[str, Any]) -> list[float]:
+    """Of the convolution before a scan, against torch's."""
+    from leadline.models.hf import recurrent_kernels
+
+    draw = partial(torch.randn, generator=torch.Generator().manual_seed(case["tokens"]))
+    batch, tokens, channels, taps, kind = 2, case["tokens"], case["channels"], case["taps"], torch.float32
+    x, weight = draw(batch, channels, tokens).to(kind), draw(channels, taps).to(kind)
+    if not case["by_channel"]:
+        x = x.mT.contiguous().mT
+    bias = draw(channels) if case["biased"] else None
+    want = torch.nn.functional.conv1d(x, weight[:, None], bias, padding=taps - 1, groups=channels)[..., :tokens]
+    if case["active"]:
+        want = torch.nn.functional.silu(want)
+    got = recurrent_kernels.causal_conv(x, weight, bias, active=case["active"])
+    assert got.shape == want.shape
+    assert got.stride(1) == 1
+    return [float((got - want).norm() / want.norm())]
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    json.dump([errors(case) for case in json.load(sys.stdin)], sys.stdout)
+    cases = json.load(sys.stdin)
+    json.dump([conv_errors(case) if "taps" in case else errors(case) for case in cases], sys.stdout)
