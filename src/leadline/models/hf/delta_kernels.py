@@ -184,17 +184,18 @@ def delta_rule(
     after = torch.empty_like(state)
     counts = tokens, heads, heads // key_heads
     columns = min(COLUMNS, value_width)
-    _invert[(chunks, heads, batch)](
-        key, decay, rate, inverses, factors, *counts, *key.stride()[:3], *decay.stride(), *rate.stride(),
-        CHUNK=chunk, LEVELS=chunk.bit_length() - 1, WIDTH=width, NORMED=normed, num_warps=4,
-    )  # fmt: skip
-    _prepare[(chunks, heads, batch)](
-        query, key, value, inverses, factors, stored, read, answers, reading, *counts, width**-0.5,
-        *query.stride()[:3], *key.stride()[:3], *value.stride()[:3],
-        CHUNK=chunk, WIDTH=width, VALUE_WIDTH=value_width, NORMED=normed, num_warps=8 if chunk == CHUNK else 4,
-    )  # fmt: skip
-    _carry[(batch * heads, value_width // columns)](
-        key, factors, stored, read, answers, reading, state, after, out, chunks, *counts, *key.stride()[:3],
-        CHUNK=chunk, WIDTH=width, VALUE_WIDTH=value_width, COLUMNS=columns, num_warps=8, num_stages=2,
-    )  # fmt: skip
+    with torch.cuda.device_of(value):  # a model's layers may be on several GPUs
+        _invert[(chunks, heads, batch)](
+            key, decay, rate, inverses, factors, *counts, *key.stride()[:3], *decay.stride(), *rate.stride(),
+            CHUNK=chunk, LEVELS=chunk.bit_length() - 1, WIDTH=width, NORMED=normed, num_warps=4,
+        )  # fmt: skip
+        _prepare[(chunks, heads, batch)](
+            query, key, value, inverses, factors, stored, read, answers, reading, *counts, width**-0.5,
+            *query.stride()[:3], *key.stride()[:3], *value.stride()[:3],
+            CHUNK=chunk, WIDTH=width, VALUE_WIDTH=value_width, NORMED=normed, num_warps=8 if chunk == CHUNK else 4,
+        )  # fmt: skip
+        _carry[(batch * heads, value_width // columns)](
+            key, factors, stored, read, answers, reading, state, after, out, chunks, *counts, *key.stride()[:3],
+            CHUNK=chunk, WIDTH=width, VALUE_WIDTH=value_width, COLUMNS=columns, num_warps=8, num_stages=2,
+        )  # fmt: skip
     return out, after

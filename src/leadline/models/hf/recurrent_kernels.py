@@ -163,9 +163,10 @@ def causal_conv(x: Tensor, weight: Tensor, bias: Tensor | None, *, active: bool)
     of that. The result has the channels of a token side by side in memory."""
     batch, channels, tokens = x.shape
     out = torch.empty(batch, tokens, channels, dtype=x.dtype, device=x.device)
-    _conv[(triton.cdiv(tokens, CONV_TOKENS), triton.cdiv(channels, CONV_CHANNELS), batch)](
-        x, weight.contiguous(), weight if bias is None else bias, out, tokens, channels, *x.stride(),
-        TAPS=weight.shape[1], BIASED=bias is not None, ACTIVE=active, TOKENS=CONV_TOKENS, CHANNELS=CONV_CHANNELS,
-        num_warps=8,
-    )  # fmt: skip
+    with torch.cuda.device_of(x):  # a model's layers may be on several GPUs
+        _conv[(triton.cdiv(tokens, CONV_TOKENS), triton.cdiv(channels, CONV_CHANNELS), batch)](
+            x, weight.contiguous(), weight if bias is None else bias, out, tokens, channels, *x.stride(),
+            TAPS=weight.shape[1], BIASED=bias is not None, ACTIVE=active, TOKENS=CONV_TOKENS, CHANNELS=CONV_CHANNELS,
+            num_warps=8,
+        )  # fmt: skip
     return out.transpose(1, 2)
