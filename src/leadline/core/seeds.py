@@ -25,7 +25,7 @@ TRAIN_SHARE = 4
 
 def seed_of(*coordinates: Coordinate) -> int:
     """A 128-bit seed from the coordinates."""
-    name = "\x1f".join(_spell(c) for c in coordinates)
+    name = "\x1f".join(map(_spell, coordinates))
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=16).digest(), "big")
 
 
@@ -41,6 +41,8 @@ def bulk_rng(*coordinates: Coordinate) -> np.random.Generator:
 
 def _spell(coordinate: Coordinate) -> str:
     # 1 and 1.0 must not collide by accident, and 0.1 + 0.2 must equal 0.3 on a depth grid.
+    if type(coordinate) is str:
+        return f"s{coordinate}"
     if isinstance(coordinate, float):
         return f"f{coordinate:.6f}"
     return f"{type(coordinate).__name__[0]}{coordinate}"

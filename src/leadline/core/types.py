@@ -95,7 +95,8 @@ class Cluster:
     @property
     def coordinates(self) -> tuple[str, ...]:
         """Coordinates for random draws of the haystack, the same for all members of a sweep."""
-        return _without_sweep(self.name), *self._place
+        place = self._place
+        return _without_sweep("/".join((self.task, *place))), *place
 
     @property
     def _place(self) -> tuple[str, ...]:

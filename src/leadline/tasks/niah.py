@@ -11,9 +11,9 @@ Needle          `niah`: the question names the key
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -222,8 +222,8 @@ class KeyedNeedles(NeedleTask, RetrievalTask):
         texts = WORDINGS[:1] if self.is_list else WORDINGS
         return {"needle": PromptPart(texts, needs=("key", "value"), may=KINDS, planted=True, lines=self.is_list)}
 
-    @property
-    def kinds(self) -> dict[str, str]:
+    @cached_property
+    def kinds(self) -> Mapping[str, str]:
         """What the texts call the values."""
         kind = self.value_kind
         return {"kind": SINGULAR[kind], "kinds": PLURAL[kind], "type": kind[:-1], "types": kind}
@@ -271,7 +271,8 @@ class KeyedNeedles(NeedleTask, RetrievalTask):
         cannot be recognised by its form: in shared and nested reading those of other depths count."""
         if self.keys or self.is_list:
             return self.keys or self.queries
-        fewest = min(Counter(cell.length for cell in cells).values())
+        lengths = [cell.length for cell in cells]
+        fewest = min(map(lengths.count, lengths))
         return max(self.queries, -(-DEFAULT_KEYS // fewest))
 
     def draw_guards(self, count: int, draw: random.Random, taken: set[str]) -> list[KeyAndValues]:
@@ -356,16 +357,17 @@ class KeyedNeedles(NeedleTask, RetrievalTask):
             depths += depths_on_both_sides(depths, before * self.values * per_value, others, draw)
         facts: list[Fact] = []
         replaced: list[Fact] = []
+        key = cell.key
         for number, needle in enumerate(needles):
             for value_number, value in enumerate(needle.values):
                 texts = self.sentences(needle, value)
                 for piece, text in enumerate(texts):
-                    name = f"{cell.key}#{number}.{value_number}" + (f".{piece}" if len(texts) > 1 else "")
+                    name = f"{key}#{number}.{value_number}" + (f".{piece}" if len(texts) > 1 else "")
                     facts.append(Fact(name, text, depths[len(facts)], cell.length))
                 for old in needle.replaced[value_number : value_number + 1]:
                     [text] = self.sentences(needle, old)
                     earlier = facts[-1].depth * draw.random()
-                    replaced.append(Fact(f"{cell.key}#{number}.{value_number}.replaced", text, earlier, cell.length))
+                    replaced.append(Fact(f"{key}#{number}.{value_number}.replaced", text, earlier, cell.length))
         needed = tuple(fact.id for fact in facts[:count])
         first = facts[count : count + (before or 0) * self.values * per_value]
         # Of several at one place, those before the one asked for come first, and of two mentions the replaced one.
@@ -413,9 +415,9 @@ class Needle(TranslatedTask, KeyedNeedles):
     def haystack_name(self) -> str:
         return self.translation.haystack if self.translation and self.haystack == "prose" else self.haystack
 
-    @property
-    def kinds(self) -> dict[str, str]:
-        return dict(self.translation.forms[self.value_kind]) if self.translation else super().kinds
+    @cached_property
+    def kinds(self) -> Mapping[str, str]:
+        return self.translation.forms[self.value_kind] if self.translation else super().kinds
 
     def draw_key(self, draw: random.Random, taken: set[str]) -> Key:
         if self.translation and self.key_kind == "words":

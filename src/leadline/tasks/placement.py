@@ -6,6 +6,7 @@ import random
 import re
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -51,8 +52,13 @@ SENTENCE_TOKENS = 24
 def balanced_rank(cell: Cell, seed: int, ranks: int) -> int:
     """How many of the distractors come before what is asked for: each number equally often over the samples of a
     length and depth, so that the first of all is right no more often than any other."""
-    first = rng(seed, "rank", cell.task_family, cell.length, cell.depth).randrange(ranks)
-    return (first + cell.sample) % ranks
+    return (_first_rank(seed, cell.task_family, cell.length, cell.depth, ranks) + cell.sample) % ranks
+
+
+@lru_cache(maxsize=1024, typed=True)
+def _first_rank(seed: int, task: str, length: int, depth: float | None, ranks: int) -> int:
+    """That of sample 0. Kept, as all samples of a cell ask for it; 0 and 0.0 are other coordinates."""
+    return rng(seed, "rank", task, length, depth).randrange(ranks)
 
 
 def depths_on_both_sides(queried: Sequence[float], before: int, count: int, draw: random.Random) -> list[float]:
