@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from leadline.core.types import Indices
 
     Hashes = npt.NDArray[np.uint64]
+    Nodes = npt.NDArray[np.int32]
+    """Half as much to move as in 64 bits."""
 
 DEALT_LEVELS = 3
 """Levels of expansion at which the patterns of a section are dealt like cards, so that none comes twice in a text
@@ -60,7 +62,8 @@ class Expander:
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
-        self._heads = _take(tables.pool, tables.starts)
+        self._pool: Nodes = tables.pool.astype(np.int32)
+        self._heads = _take(self._pool, tables.starts)
         """The first node of each alternative."""
         self._is_longer = tables.lengths > 1
         self._keys = tables.keys.astype(np.min_scalar_type(int(tables.keys.max())))
@@ -70,7 +73,10 @@ class Expander:
         self._is_held = tables.scopes != FREE
         """Of variants that are drawn once a text or paragraph; the latter's draws grow by 64 with each paragraph."""
         by_paragraph = np.where(tables.scopes == PARAGRAPH, 64, 0)
-        self._held_draws, self._paragraph_draws = _product((tables.keys << 12) + 63 + by_paragraph), _product(by_paragraph)
+        self._held_draws, self._paragraph_draws = (
+            _product((tables.keys << 12) + 63 + by_paragraph),
+            _product(by_paragraph),
+        )
         self._distances = (tables.instances[:, None] * _STRIDES % tables.counts[:, None]).ravel()
         """Of each variant and stride: from the first card of the hand to the one of its instance."""
         self._is_following = self._is_held & np.isin(tables.keys, tables.after[:, 0])
@@ -82,47 +88,51 @@ class Expander:
         voices = np.array([seed & _ALL for seed in seeds], np.uint64).repeat(count)
         numbers = np.arange(first + 1, first + count + 1, dtype=np.uint64)
         texts = _mix(np.tile(numbers, len(seeds)) * _GOLDEN + voices)
-        # Variant 0 is a text: its alternatives are rows of paragraphs.
+        # Level 0: variant 0 is a text, its alternatives are rows of paragraphs.
         plans = _below(_mix(texts + self._key_draws[0] + _GOLDEN), tables.counts[0])
         lengths = _take(tables.lengths, plans)
-        nodes = _take(tables.pool, _runs(_take(tables.starts, plans), lengths))
+        nodes = _take(self._pool, _runs(_take(tables.starts, plans), lengths))
         paragraphs, level = Paragraphs(lengths, texts, voices), 1
         while len(places := (nodes < 0).nonzero()[0]):
-            variants = ~_take(nodes, places)
-            chosen = self._choose(variants, places, paragraphs, level)
+            variants, where = (~_take(nodes, places)).astype(np.int64), _take(paragraphs.owners(), places)
+            chosen = self._choose(variants, places, where, paragraphs, level)
             chosen += _take(tables.first, variants)
-            nodes = self._expanded(nodes, places, chosen, paragraphs)
+            nodes = self._expanded(nodes, places, where, chosen, paragraphs)
             level += 1
         ends = paragraphs.text_ends()[count - 1 :: count].tolist()
-        return [nodes[begin:end] for begin, end in pairwise([0, *ends])]
+        return [nodes[begin:end].astype(np.int64) for begin, end in pairwise([0, *ends])]
 
-    def _expanded(self, nodes: Indices, places: Indices, chosen: Indices, paragraphs: Paragraphs) -> Indices:
-        """The row with the chosen alternatives in their places. Most have one node, so the others' are inserted after
-        their first, unless everything is replaced."""
+    def _expanded(
+        self, nodes: Nodes, places: Indices, where: Indices, chosen: Indices, paragraphs: Paragraphs
+    ) -> Nodes:
+        """The row with the chosen alternatives in these places, `where` with their paragraphs. Unless everything is
+        replaced, most have one node, which takes the place; what the others have besides is inserted."""
         tables = self._tables
         if len(places) == len(nodes):
             lengths = _take(tables.lengths, chosen)
-            paragraphs.grow(places, lengths - 1)
-            return _take(tables.pool, _runs(_take(tables.starts, chosen), lengths))
+            paragraphs.grow(where, lengths - 1)
+            return _take(self._pool, _runs(_take(tables.starts, chosen), lengths))
         nodes[places] = _take(self._heads, chosen)
         longer = _take(self._is_longer, chosen).nonzero()[0]
         if not len(longer):
             return nodes
         chosen, places = _take(chosen, longer), _take(places, longer)
         more = _take(tables.lengths, chosen) - 1
-        paragraphs.grow(places, more)
+        paragraphs.grow(_take(where, longer), more)
         inserted = (places + 1).repeat(more)
         inserted += np.arange(len(inserted))
-        row = np.empty(len(nodes) + len(inserted), np.int64)
+        row = np.empty(len(nodes) + len(inserted), np.int32)
         is_old = np.ones(len(row), np.bool_)
         is_old[inserted] = False
         row[is_old] = nodes
-        row[inserted] = _take(tables.pool, _runs(_take(tables.starts, chosen) + 1, more))
+        row[inserted] = _take(self._pool, _runs(_take(tables.starts, chosen) + 1, more))
         return row
 
-    def _choose(self, variants: Indices, places: Indices, paragraphs: Paragraphs, level: int) -> Indices:
-        """Of each variant the number of an alternative."""
-        counts, where = _take(self._tables.counts, variants), _take(paragraphs.owners(), places)
+    def _choose(
+        self, variants: Indices, places: Indices, where: Indices, paragraphs: Paragraphs, level: int
+    ) -> Indices:
+        """Of each variant the number of an alternative. `where` has their paragraphs."""
+        counts = _take(self._tables.counts, variants)
         seeds = paragraphs.seeds + _product(level + 1)
         if level < DEALT_LEVELS:
             draws = _take(self._key_draws, variants)
@@ -220,11 +230,9 @@ class Paragraphs:
         """By paragraph the first of its text, and by text the end of its paragraphs."""
         self.numbers = (self._starts[:-1] - self._firsts).view(np.uint64)
 
-    def grow(self, places: Indices, more: Indices) -> None:
-        """After an expansion: how many more nodes there are for the one at each place."""
-        before = np.zeros(len(more) + 1, np.int64)
-        more.cumsum(out=before[1:])
-        self._starts += _take(before, places.searchsorted(self._starts))
+    def grow(self, where: Indices, more: Indices) -> None:
+        """After an expansion: which paragraphs have how many nodes more."""
+        self._starts[1:] += np.bincount(where, more, len(self.text)).cumsum().astype(np.int64)
 
     def owners(self) -> Indices:
         """The paragraph of each node."""
