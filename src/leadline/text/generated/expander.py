@@ -73,10 +73,8 @@ class Expander:
         self._is_held = tables.scopes != FREE
         """Of variants that are drawn once a text or paragraph; the latter's draws grow by 64 with each paragraph."""
         by_paragraph = np.where(tables.scopes == PARAGRAPH, 64, 0)
-        self._held_draws, self._paragraph_draws = (
-            _product((tables.keys << 12) + 63 + by_paragraph),
-            _product(by_paragraph),
-        )
+        self._held_draws = _product((tables.keys << 12) + 63 + by_paragraph)
+        self._paragraph_draws = _product(by_paragraph)
         self._distances = (tables.instances[:, None] * _STRIDES % tables.counts[:, None]).ravel()
         """Of each variant and stride: from the first card of the hand to the one of its instance."""
         self._is_following = self._is_held & np.isin(tables.keys, tables.after[:, 0])
