@@ -60,8 +60,7 @@ class Cell(msgspec.Struct, frozen=True, order=True, gc=False):
         return self.task_family, self.length, self.depth, self.sample
 
 
-@dataclass(frozen=True, slots=True)
-class Cluster:
+class Cluster(msgspec.Struct, frozen=True):
     """The cells that one haystack answers: a task, a sample, one length, or None for several (nested reading), and one
     depth, or None if the haystack is that of all depths."""
 

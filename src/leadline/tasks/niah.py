@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Literal
 
+import msgspec
 from pydantic import Field, model_validator
 
 from leadline.core.contracts import Source
@@ -128,8 +129,7 @@ class NeedleTask(WordedTask):
         return f"# {sentence}" if is_code else sentence
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(msgspec.Struct, frozen=True):
     """A key as the needle says it and as the question does."""
 
     in_needle: str
@@ -137,8 +137,7 @@ class Key:
     """What the question calls it; empty if it names the key itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeyAndValues:
+class KeyAndValues(msgspec.Struct, frozen=True):
     """One key with its values, and the index of the wording used for it."""
 
     key: str

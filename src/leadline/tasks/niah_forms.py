@@ -18,12 +18,13 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from itertools import cycle, islice, pairwise
 from typing import ClassVar, Literal
 
+from msgspec.structs import replace
 from pydantic import Field, model_validator
 
 from leadline.core.drafts import Fact
