@@ -34,7 +34,7 @@ _GOLDEN, _FIRST, _SECOND = (
 )
 _7, _27, _30, _31, _33 = (np.array(n, np.uint64) for n in (7, 27, 30, 31, 33))
 """Arrays, not scalars: numpy makes an array of a scalar each time, which takes longer than some hundred products."""
-_OF_PLACE = _GOLDEN << np.uint64(6)
+_OF_PLACE = np.asarray(_GOLDEN << np.uint64(6))
 """What a place counts in a draw."""
 
 
