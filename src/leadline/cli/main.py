@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from itertools import groupby
 from typing import Annotated, Any, NoReturn
 
@@ -26,6 +26,7 @@ from leadline.console import output
 from leadline.console.option_groups import GroupedCommand
 from leadline.core.commands import GROUPS, Command
 from leadline.core.errors import Interrupted, LeadlineError, StoreError, UnknownName, UsageError
+from leadline.core.installed import entry_points_of
 
 COMMANDS = {
     "demo": Command("Draw a heatmap of a small model; needs no options.", "leadline.cli.demo:demo", "measure"),
@@ -114,7 +115,7 @@ DISK_ERRORS = {
 @cache
 def commands() -> Mapping[str, Command]:
     """Every command by name, group by group. One that cannot be loaded is listed with the reason."""
-    plugins = {p.name: _plugin_command(p) for p in entry_points(group="leadline.commands")}
+    plugins = {p.name: _plugin_command(p) for p in entry_points_of("leadline.commands")}
     return dict(sorted((plugins | COMMANDS).items(), key=lambda item: GROUPS.index(item[1].group)))
 
 
@@ -139,7 +140,7 @@ class LazyGroup(TyperGroup):
         known = commands()
         if cmd_name not in known:
             for kind in ("suites", "tasks"):
-                if cmd_name in entry_points(group=f"leadline.{kind}").names:
+                if cmd_name in entry_points_of(f"leadline.{kind}").names:
                     raise UsageError(
                         f"{cmd_name!r} is one of the {kind}, not a command",
                         where="leadline",

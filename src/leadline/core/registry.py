@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 from urllib.parse import parse_qsl
@@ -18,6 +18,7 @@ from urllib.parse import parse_qsl
 from leadline.core.answers import Completion
 from leadline.core.contracts import ModelProvider, Options, Scorer, Source, Task, Tracker
 from leadline.core.errors import UnknownName, UntrustedFile, UsageError
+from leadline.core.installed import entry_points_of
 from leadline.core.records import Score
 from leadline.core.seeds import digest_bytes
 from leadline.core.spec import TaskSpec, validated
@@ -32,7 +33,7 @@ PluginKind = Literal[
 
 @cache
 def _points(kind: PluginKind) -> Mapping[str, EntryPoint]:
-    return {p.name: p for p in entry_points(group=f"leadline.{kind}")}
+    return {p.name: p for p in entry_points_of(f"leadline.{kind}")}
 
 
 def names(kind: PluginKind) -> list[str]:
