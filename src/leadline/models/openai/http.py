@@ -1,8 +1,8 @@
 """HTTP for many threads: kept connections, one deadline for a whole request, bounded replies, no retries.
 
-The standard library connects and parses replies; requests are written here. For many small requests the client takes
-half of urllib3's CPU time (docs/performance.md has both, and the share of a whole run). Retries are decided by the run,
-so each call sends exactly one request.
+The standard library connects and parses replies, except plain heads (`http_response`); requests are written here. For
+many small requests the client takes less than half of urllib3's CPU time (docs/performance.md has both, and the share
+of a whole run). Retries are decided by the run, so each call sends exactly one request.
 
 `served_by` puts a Python function in the place of a server, for tests of your own and for ours:
 
@@ -13,9 +13,7 @@ so each call sends exactly one request.
 from __future__ import annotations
 
 import base64
-import http
 import http.client
-import io
 import math
 import select
 import socket
@@ -32,11 +30,12 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 from functools import cached_property
 from itertools import count
-from typing import Any, Literal, cast
+from typing import Literal, cast
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from leadline.core.activity import waiting_for
 from leadline.core.secrets import redact, redact_bytes, remember
+from leadline.models.openai.http_response import DeadlineReader, Response
 
 MAX_IDLE_CONNECTIONS = 1024
 READ_BYTES = 1 << 16
@@ -194,7 +193,7 @@ class HttpClient:
             sock = self._idle_connection() or self._connect(seconds)
             sock.settimeout(seconds)
             self._write(sock, method, url, body, content_type, further)
-            response = _Response(_DeadlineReader(sock, deadline), method=method)  # type: ignore[arg-type]
+            response = Response(DeadlineReader(sock, deadline), method)
             try:
                 response.begin()
                 data = _read(response, max_bytes + REPLY_BYTES_PER_BYTE * len(body or b""))
@@ -276,42 +275,6 @@ class HttpClient:
             raise
         assert connection.sock is not None
         return connection.sock
-
-
-class _DeadlineReader(io.RawIOBase):
-    """Reads from a socket until a point in time.
-
-    A socket timeout alone limits each read only: servers that send a byte now and then, of the headers or of the body,
-    would prolong a request without end.
-    """
-
-    def __init__(self, sock: socket.socket, deadline: float) -> None:
-        self._sock, self._deadline = sock, deadline
-
-    def readable(self) -> bool:
-        return True
-
-    def makefile(self, mode: str) -> io.BufferedReader:
-        """The methods of a socket that http.client uses."""
-        return io.BufferedReader(self)
-
-    def readinto(self, buffer: Any) -> int:
-        left = self._deadline - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
-        self._sock.settimeout(left)
-        return self._sock.recv_into(buffer)
-
-
-class _Response(http.client.HTTPResponse):
-    """Without the replies before the reply (103 Early Hints)."""
-
-    def _read_status(self) -> tuple[str, int, str]:
-        while True:
-            version, status, reason = super()._read_status()  # type: ignore[misc]
-            if status == http.HTTPStatus.SWITCHING_PROTOCOLS or not 100 <= status < 200:
-                return version, status, reason
-            http.client.parse_headers(self.fp)
 
 
 def _read(response: http.client.HTTPResponse, max_bytes: int) -> bytes:
