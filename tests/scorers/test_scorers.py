@@ -16,6 +16,7 @@ from leadline.features.frontier.scorers import partial_credit
 from leadline.features.judges.rubric import AskedItem, load_rubric
 from leadline.features.published.infinitebench_scorers import first_number, last_integer, leading_run
 from leadline.scorers import normalise
+from leadline.scorers.answer_forms import words_of
 from leadline.scorers.answer_sets import GRAPHWALKS
 from leadline.scorers.failure import classify
 from leadline.scorers.match import ALL, ANY, EXACT, RULER_STRICT, RULER_V1, string_match_all, string_match_part
@@ -112,6 +113,11 @@ def test_letter_case_never_matters(text: str) -> None:
     assert clean(text.upper()) == clean(text.lower())
 
 
+@given(st.text(alphabet="0123,45 .\t\n\ra\x7f", max_size=20))
+def test_a_plain_text_is_already_what_removing_its_formatting_leaves(text: str) -> None:
+    assert visible(text) == normalise._without_formatting(text)
+
+
 # --- match.* ------------------------------------------------------------------------------------
 
 MATCHES = [
@@ -147,6 +153,15 @@ def test_matches(targets: tuple[str, ...], answer: str, all_value: float, any_va
 def test_a_score_says_what_was_found_and_what_is_missing() -> None:
     score = ALL.score(make_question("red", "blue", "green"), said("green, red"))
     assert (score.answer, score.explanation) == ("red, green", "missing: blue")
+
+
+def test_answers_that_were_read_before_change_no_score() -> None:
+    samples = [(make_question(*targets), said(answer)) for targets, answer, *_ in MATCHES if targets]
+    alone = []
+    for sample in samples:
+        words_of.cache_clear()
+        alone.append([scorer.score(*sample) for scorer in SCORERS])
+    assert [[scorer.score(*sample) for scorer in SCORERS] for sample in samples] == alone
 
 
 # --- ruler.v1 -----------------------------------------------------------------------------------

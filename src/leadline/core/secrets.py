@@ -119,6 +119,8 @@ def is_ordinary(value: str) -> bool:
 def redact_used(text: str) -> str:
     """Only without the values that this process uses: for answers of models, where `token=x` may be part of a text.
     Ordinary words stay, since an answer without them would be graded as another."""
+    if not (_used or _short):
+        return text
     return _without_short(_without(text, _telling(_used)), ordinary=False)
 
 
@@ -131,6 +133,8 @@ def redact_bytes(data: bytes) -> bytes:
 
 def holds_used(data: bytes) -> bool:
     """Whether a value in use is in the bytes, perhaps as a part of another word or number."""
+    if not (_used or _short):
+        return False
     return any(value.encode() in data for value in _telling(_used | _short))
 
 

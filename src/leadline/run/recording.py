@@ -259,13 +259,17 @@ def text_around(text: str, fact: str, *, start: int, end: int, margin: int = EVI
     return f"{before}{fact}{after}".strip()
 
 
+TEXTS_OF_COMPLETIONS = ("text", "thinking", "finish", "model", "system_fingerprint")
+
+
 def _without_secrets(outcome: Outcome) -> Outcome:
     """Servers may quote the request in their errors, including the key."""
     if isinstance(outcome, Failure):
         return msgspec.structs.replace(outcome, message=redact(outcome.message))
     if isinstance(outcome, Completion):
-        named = ("text", "thinking", "finish", "model", "system_fingerprint")
-        return msgspec.structs.replace(outcome, **{name: redact_used(getattr(outcome, name)) for name in named})
+        texts = {name: getattr(outcome, name) for name in TEXTS_OF_COMPLETIONS}
+        shown = {name: redacted for name, text in texts.items() if (redacted := redact_used(text)) != text}
+        return msgspec.structs.replace(outcome, **shown) if shown else outcome
     return outcome
 
 

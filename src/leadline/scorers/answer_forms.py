@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
+from functools import lru_cache
 from typing import Literal
 
 from leadline.core.types import Question
@@ -66,7 +67,6 @@ class Words:
 
     def __init__(self, text: str) -> None:
         self._text = _without_bullets(folded(text))
-        self._spans = [match.span() for match in compiled(_WORD).finditer(self._text)]
         self.list = words(self._text)
         self._phrases: dict[int, dict[tuple[str, ...], list[int]]] = {}
 
@@ -104,6 +104,20 @@ class Words:
         return self._phrases[size].get(tuple(phrase), ())
 
 
+ANSWERS_KEPT = 8
+"""Every scorer of a question reads its answer, and so does the failure class: what was read last is kept."""
+
+
+@lru_cache(ANSWERS_KEPT)
+def words_of(answer: str) -> Words:
+    return Words(answer)
+
+
+@lru_cache(ANSWERS_KEPT)
+def _words_without_markers(answer: str) -> tuple[str, ...]:
+    return tuple(words(clean(_without_markers(answer))))
+
+
 def values_of_form(form: ValueForm, targets: Sequence[str], answer: str) -> list[str]:
     """The values in an answer that have the full form of the targets, right or wrong."""
     if form == "words":
@@ -111,7 +125,7 @@ def values_of_form(form: ValueForm, targets: Sequence[str], answer: str) -> list
     if form == "names":
         sizes = {len(t) for t in targets}
         return [w for w in words(_without_markers(answer)) if len(w) in sizes and w.isupper() and w.isalnum()]
-    answer_words = words(clean(_without_markers(answer)))
+    answer_words = _words_without_markers(answer)
     if form in ("uuids", "pairs"):
         return [w for w in answer_words if (_UUID if form == "uuids" else _PAIR).fullmatch(w)]
     sizes = {len(t.strip()) for t in targets}
@@ -125,7 +139,7 @@ def other_values(question: Question, answer: str) -> list[str]:
     echo and no value."""
     targets = [f" {' '.join(words(clean(t)))} " for t in question.targets]
     echo = set(words(clean(f"{question.text} {question.answer_prefix}"))) - {t.strip() for t in targets}
-    offered = [*_nearly_of_form(question, answer, echo), *map(clean, Words(answer).occurring(question.distractors))]
+    offered = [*_nearly_of_form(question, answer, echo), *map(clean, words_of(answer).occurring(question.distractors))]
     return [
         value
         for value in dict.fromkeys(offered)
@@ -140,7 +154,7 @@ def _nearly_of_form(question: Question, answer: str, echo: Collection[str]) -> l
         return _items(targets, answer, echo)
     if form in ("names", "pairs"):
         return [w.casefold() for w in values_of_form(form, targets, answer)]
-    answer_words = words(clean(_without_markers(answer)))
+    answer_words = _words_without_markers(answer)
     if form == "uuids":
         return [w for w in answer_words if len(w) >= 8 and _UUID_LIKE.fullmatch(w)]
     enough = max(1, min((len(t.strip()) for t in targets), default=1) - 2)

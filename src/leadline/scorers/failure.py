@@ -39,6 +39,7 @@ from leadline.scorers.answer_forms import (
     repeats_itself,
     values_of_form,
     words,
+    words_of,
 )
 from leadline.scorers.mrcr import WRONG_ORDINAL, copied
 from leadline.scorers.normalise import bare, clean
@@ -150,7 +151,7 @@ def _classify_wrong(question: Question, outcome: Completion, value: float, other
         return "refused", PROVIDER_REFUSAL
     if outcome.finish == WINDOW_FULL and value == 0:
         return "cut_off", WINDOW_WAS_FULL
-    if not Words(outcome.text).list:
+    if not words_of(outcome.text).list:
         return _classify_empty(outcome)
     answer = _WrongAnswer(question, outcome, other_value)
     if question.absent:
@@ -220,7 +221,7 @@ class _WrongAnswer:
         self.question = question
         self.other_value = other_value
         self.text = outcome.text
-        self.words = Words(outcome.text)
+        self.words = words_of(outcome.text)
         self.form = form_of(question)
         self.right = self.words.occurring(question.targets)
         right = set(self.right)  # of thousands, where every step of a sum is a target

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from leadline.core.answers import Completion
 from leadline.core.records import Score
 from leadline.core.types import Question
-from leadline.scorers.answer_forms import Words, form_of, other_values, values_of_form, words
+from leadline.scorers.answer_forms import Words, form_of, other_values, values_of_form, words, words_of
 from leadline.scorers.normalise import VERSION, bare, clean, post_process
 from leadline.scorers.refusals import says_not_found
 
@@ -44,7 +44,7 @@ class RuleScorer:
 
 def given_targets(question: Question, answer: str) -> list[str]:
     """The targets, duplicates included, that are in an answer as whole tokens: letter for letter, in any case."""
-    said = Words(answer)
+    said = words_of(answer)
     plain = post_process(answer).lower()
     return [t for t in question.targets if t.lower() in plain and (said.count(t) or _is_only_signs(t))]
 
@@ -134,7 +134,7 @@ def abstention(question: Question, completion: Completion) -> Score:
     named = _named_values(question, completion.text)
     if named:
         return Score(0.0, answer=named[0], explanation="the document has no answer, and the model names one")
-    said = Words(completion.text)
+    said = words_of(completion.text)
     reply = next((t for t in question.targets if said.count(t)), "")
     if reply or says_not_found(completion.text):
         return Score(1.0, answer=reply)
@@ -143,7 +143,7 @@ def abstention(question: Question, completion: Completion) -> Score:
 
 def _named_values(question: Question, text: str) -> list[str]:
     """Values in the answer: planted ones, and where values have a form of their own any of that form."""
-    said = Words(text)
+    said = words_of(text)
     question_words = set(words(clean(question.text)))
     offered = list(question.distractors)
     if question.value_kind in ("numbers", "uuids"):

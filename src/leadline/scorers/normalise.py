@@ -29,10 +29,11 @@ _INVISIBLE = re.compile(
 )
 _SURROGATES = re.compile("[\ud800-\udfff]+")
 _CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f]")
+_LOW_CONTROLS = re.compile("[\x00-\x1f]")
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?!\d|,\d)")
 _LINE_BREAKS = re.compile("\r\n?|[\x0b\x0c\x85\u2028\u2029]")
-_NOT_PLAIN = re.compile(r"[\x00-\x09\x0b-\x1f\x7f]|\d,\d{3}")
-"""What `visible` changes in a text of ASCII signs."""
+_NOT_PLAIN = re.compile(r"[\x00-\x09\x0b-\x1f\x7f]|,(?<=\d,)\d{3}")
+"""What `visible` changes in a text of ASCII signs. A number is looked for at its comma, which texts have fewer of."""
 _DASHES_AND_QUOTES = str.maketrans(
     {
         **dict.fromkeys("\u2010\u2011\u2012\u2013\u2212\u02d7\ufe58\ufe63", "-"),
@@ -96,7 +97,7 @@ def whole_number(text: str) -> int | None:
 
 def post_process(prediction: str) -> str:
     """The text as RULER compares it: strip, control characters to line breaks, strip again; nothing else."""
-    return re.sub("[\x00-\x1f]", "\n", prediction.strip()).strip()
+    return _LOW_CONTROLS.sub("\n", prediction.strip()).strip()
 
 
 def _composed(text: str) -> str:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -445,14 +445,19 @@ def _thinking(usage: Mapping[str, Any]) -> int | None:
 
 
 def _table(parent: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
-    return next(_tables(parent, names), {})
+    for inner in _tables(parent, names):
+        return inner
+    return {}
 
 
-def _tables(parent: Mapping[str, Any], names: tuple[str, ...]) -> Iterator[Mapping[str, Any]]:
-    return (inner for name in names if isinstance(inner := parent.get(name), Mapping))
+def _tables(parent: Mapping[str, Any], names: tuple[str, ...]) -> list[Mapping[str, Any]]:
+    return [inner for name in names if isinstance(inner := parent.get(name), Mapping)]
 
 
 def _first(table: Mapping[str, Any], *names: str) -> int | None:
     """The first of these that is a count."""
-    values = (table.get(name) for name in names)
-    return next((v for v in values if type(v) is int and 0 <= v < MOST_TOKENS), None)  # no bool
+    for name in names:
+        value = table.get(name)
+        if type(value) is int and 0 <= value < MOST_TOKENS:  # no bool
+            return value
+    return None
