@@ -58,3 +58,9 @@ def test_a_run_imports_no_part_of_scipy_before_its_results_need_one() -> None:
     program = "import sys, leadline.cli.run, leadline.models.openai.provider; print(*sys.modules)"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
     assert not {"scipy.special", "scipy.optimize", "scipy.sparse", "scipy.stats"} & set(found)
+
+
+def test_the_program_ends_without_looking_through_its_modules_for_garbage() -> None:
+    program = f"import atexit, gc\natexit.register(lambda: print(gc.get_freeze_count() > 1000))\n{PROGRAM}"
+    done = subprocess.run([sys.executable, "-c", program, "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.split()[-1] == "True"

@@ -4,6 +4,7 @@ codes here and nowhere else."""
 from __future__ import annotations
 
 import errno
+import gc
 import io
 import os
 import re
@@ -221,6 +222,7 @@ def main() -> NoReturn:
         code = Interrupted.exit_code
     if code == Interrupted.exit_code:
         _exit_at_once(code)
+    gc.freeze()  # else Python looks through every object for garbage before it frees them all: 0.2 s after a run
     sys.exit(code)
 
 
