@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from leadline.cli.main import commands
+from leadline.core.commands import BLAS_THREADS
 
 HEAVY = {"altair", "matplotlib", "pandas", "ray", "sklearn", "statsmodels", "torch", "transformers"}
 LIBRARIES = HEAVY | {"jinja2", "numpy", "pydantic", "rich", "scipy", "tokenizers"}
@@ -64,3 +66,18 @@ def test_the_program_ends_without_looking_through_its_modules_for_garbage() -> N
     program = f"import atexit, gc\natexit.register(lambda: print(gc.get_freeze_count() > 1000))\n{PROGRAM}"
     done = subprocess.run([sys.executable, "-c", program, "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.split()[-1] == "True"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc has the threads of a process")
+@pytest.mark.parametrize("chosen", ["", "2"])
+def test_a_command_starts_no_threads_for_matrix_products_unless_they_are_chosen(chosen: str) -> None:
+    program = (
+        "import os\nfrom leadline.cli.main import COMMANDS\nCOMMANDS['run'].load()\n"
+        "import numpy\nprint(len(os.listdir('/proc/self/task')), os.environ.get('OPENBLAS_NUM_THREADS'))"
+    )
+    environment = {name: value for name, value in os.environ.items() if name not in BLAS_THREADS}
+    environment |= {"OPENBLAS_NUM_THREADS": chosen} if chosen else {}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
+    threads, kept = done.stdout.split()
+    assert kept == str(chosen or None)
+    assert chosen or threads == "1"

@@ -66,7 +66,7 @@ class _Socket:
         self._data = data
 
     def makefile(self, mode: str) -> io.BufferedReader:
-        return io.BufferedReader(io.BytesIO(self._data))  # type: ignore[arg-type]
+        return io.BufferedReader(io.BytesIO(self._data))
 
 
 class _Plain(http.client.HTTPResponse):

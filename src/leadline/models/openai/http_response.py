@@ -116,4 +116,5 @@ def _read_fields(file: io.BufferedIOBase) -> Mapping[str, str]:
         fields = {name.lower(): value.lstrip(" \t") for name, _, value in named}
         if len(fields) == len(lines) - 1:
             return Fields(fields)
-    return http.client.parse_headers(io.BytesIO(head))  # which also has the errors for what is too long
+    parsed = http.client.parse_headers(io.BytesIO(head))  # which also has the errors for what is too long
+    return cast(Mapping[str, str], parsed)
