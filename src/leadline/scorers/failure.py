@@ -116,8 +116,11 @@ def value_of_another_line(question: Question, answer: str, document_text: str) -
     if question.family != "needle" or form == "words":
         return ""
     targets = {clean(target) for target in question.targets}
-    offered = _not_in_question(question, values_of_form(form, question.targets, answer))
+    offered = values_of_form(form, question.targets, answer)
     wrong = [value for value in dict.fromkeys(map(clean, offered)) if value not in targets]
+    if not wrong:
+        return ""
+    wrong = _not_in_question(question, wrong)
     if all(map(str.isdecimal, wrong)):  # in most runs; a pattern for every answer would be most of the work of grading
         places = [(at, value) for value in wrong if (at := _place_of_whole(value, document_text)) >= 0]
         return min(places)[1] if places else ""

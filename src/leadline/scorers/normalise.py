@@ -32,8 +32,8 @@ _CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 _LOW_CONTROLS = re.compile("[\x00-\x1f]")
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?!\d|,\d)")
 _LINE_BREAKS = re.compile("\r\n?|[\x0b\x0c\x85\u2028\u2029]")
-_NOT_PLAIN = re.compile(r"[\x00-\x09\x0b-\x1f\x7f]|,(?<=\d,)\d{3}")
-"""What `visible` changes in a text of ASCII signs. A number is looked for at its comma, which texts have fewer of."""
+_NOT_PLAIN = re.compile(r"[\x00-\x09\x0b-\x1f\x7f]|\d,\d{3}")
+"""What `visible` changes in a text of ASCII signs."""
 _DASHES_AND_QUOTES = str.maketrans(
     {
         **dict.fromkeys("\u2010\u2011\u2012\u2013\u2212\u02d7\ufe58\ufe63", "-"),
@@ -55,7 +55,9 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 def visible(text: str) -> str:
     """The text as a reader sees it: lines and letter case kept, formatting removed."""
-    return text if text.isascii() and not _NOT_PLAIN.search(text) else _without_formatting(text)
+    if text.isascii() and ((text.isprintable() and "," not in text) or not _NOT_PLAIN.search(text)):
+        return text
+    return _without_formatting(text)
 
 
 def _without_formatting(text: str) -> str:
