@@ -128,7 +128,7 @@ def test_steps_are_recorded_only_if_replays_give_the_same_tokens(works: bool, mo
 def test_kernels_round_where_transformers_rounds() -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cpu" and not os.environ.get("TRITON_INTERPRET"):
-        pytest.skip("needs a GPU, or TRITON_INTERPRET=1 from the beginning")
+        pytest.skip("needs Triton, and a GPU or TRITON_INTERPRET=1 from the beginning")
     pytest.importorskip("triton")
 
     def draw(*shape: int) -> Any:
