@@ -116,6 +116,37 @@ def test_positions_passed_over_are_those_where_no_cut_ends_a_word(tokenizer: str
         assert not all(may_end_word(order, positions, 7))
 
 
+@pytest.mark.parametrize(("tokenizer", "haystack"), [("bytes", "prose"), ("gpt2", "code"), ("gpt2", "prose")])
+def test_numbers_of_many_pieces_are_those_of_few(
+    tokenizer: str, haystack: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = counted_bank(tokenizer, haystack)
+    pieces = open_source(haystack).filler(seed=3).arrange(400)
+
+    def searched(order: PieceOrder) -> list[int]:
+        found = [order.whole(used, room) for used in (0, 7, 399, 400) for room in (0, 1, 50, 10_000)]
+        found += [order.sentence_end(used, at) for used, at in ((0, 5), (3, 200), (50, 400))]
+        found += [position for at in (0, 1, 37, 399, 400) for position in order.skips(at, range(60))]
+        return found + [order.next_beginning(at) for at in range(0, 401, 9)]
+
+    few = PieceOrder(counted, pieces)
+    expected = searched(few)
+    assert isinstance(few.break_sums, list)
+    monkeypatch.setattr("leadline.text.fitting.order.FEW_PIECES", 0)
+    many = PieceOrder(counted, pieces)
+    assert not isinstance(many.sums, list)
+    assert searched(many) == expected
+    assert {type(number) for number in searched(many)} == {int}
+    for start in (0, 3, 80):
+        wanted = [10.0, float(few.sums[300]), float(few.sums[-1])]
+        chosen = [
+            Boundaries(o.ends, o.breaks[start:], o.break_sums[start:]).choose_places(wanted, 9, 400)
+            for o in (few, many)
+        ]
+        assert chosen[0] == chosen[1]
+        assert {type(place) for places, cut_place in chosen for place in (*places, cut_place)} == {int}
+
+
 @pytest.mark.parametrize("last_closes", [True, False])
 def test_positions_in_an_order_are_those_of_walking_through_it(last_closes: bool) -> None:
     closes = [False, False, True, True, False, True, False, False, last_closes]
