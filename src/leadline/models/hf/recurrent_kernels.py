@@ -106,7 +106,7 @@ def mamba2_step(state: Tensor, added: Tensor, decay: Tensor, keys: Tensor, queri
 
 @triton.jit
 def _delta_step(
-    state, after, query, key, value, decay, rate, out, width, SIZE: tl.constexpr, COLUMNS: tl.constexpr
+    state, query, key, value, decay, rate, out, width, SIZE: tl.constexpr, COLUMNS: tl.constexpr
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     inner, column = tl.arange(0, SIZE), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
@@ -115,23 +115,21 @@ def _delta_step(
     moved = tl.load(state + where) * tl.load(decay + row)
     correction = (tl.load(value + row * width + column) - tl.sum(moved * at_key, 0)) * tl.load(rate + row)
     moved += at_key * correction[None, :]
-    tl.store(after + where, moved)
+    tl.store(state + where, moved)
     tl.store(out + row * width + column, tl.sum(moved * tl.load(query + row * SIZE + inner)[:, None], 0))
 
 
-def delta_step(
-    state: Tensor, query: Tensor, key: Tensor, value: Tensor, decay: Tensor, rate: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The state after one token [batch, heads, size, width], and what the query reads of it. Query and key [batch,
-    heads, size], value [batch, heads, width], decay and rate [batch, heads]; all float32."""
+def delta_step(state: Tensor, query: Tensor, key: Tensor, value: Tensor, decay: Tensor, rate: Tensor) -> Tensor:
+    """The state [batch, heads, size, width] is changed in place. Query and key [batch, heads, size], value [batch,
+    heads, width], decay and rate [batch, heads]. Returns what the query reads of it, as the value; all float32."""
     batch, heads, size, width = state.shape
     query, key, value, decay, rate = (each.contiguous() for each in (query, key, value, decay, rate))
-    after, out = torch.empty_like(state), torch.empty_like(value)
+    out = torch.empty_like(value)
     columns = min(COLUMNS, width)
     _delta_step[(batch * heads, width // columns)](
-        state, after, query, key, value, decay, rate, out, width, SIZE=size, COLUMNS=columns, num_warps=4
+        state, query, key, value, decay, rate, out, width, SIZE=size, COLUMNS=columns, num_warps=4
     )
-    return after, out
+    return out
 
 
 @triton.jit(do_not_specialize=["tokens"])

@@ -176,7 +176,8 @@ def _agree(own: Callable[..., Any], ours: Callable[..., Any], example: Callable[
 
 
 def _results(function: Callable[..., Any], arguments: dict[str, Any]) -> list[Tensor]:
-    """What a function returns, and what it may have changed in place."""
+    """What a function returns, and what it may have changed in place. Over the state before a scan or step the next one
+    may be written: a layer puts it there anyway."""
     returned = function(**arguments)
-    changed = [value for value in arguments.values() if isinstance(value, Tensor)]
+    changed = [value for name, value in arguments.items() if isinstance(value, Tensor) and name != "initial_state"]
     return [*([returned] if isinstance(returned, Tensor) else returned), *changed]

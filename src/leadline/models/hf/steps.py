@@ -94,7 +94,7 @@ def delta_step(
 ) -> tuple[Tensor, Tensor | None]:
     """With the arguments of transformers' `torch_recurrent_gated_delta_rule`: queries, keys and values [batch, tokens,
     heads, width], decays and rates [batch, tokens, heads], the state before them [batch, heads, key width, value
-    width]. Tokens are read one after the other."""
+    width], over which the next one is written. Tokens are read one after the other."""
     batch, tokens, key_heads, width = key.shape
     heads, value_width = value.shape[2:]
     queries, keys = (each.float().repeat_interleave(heads // key_heads, 2) for each in (query, key))
@@ -108,18 +108,14 @@ def delta_step(
     )
     kernels = recurrence_kernels(state)
     step = kernels.delta_step if kernels is not None and kernels.takes(state) else _delta_step
-    answers = []
-    for token in range(tokens):
-        state, answer = step(state, *(each[:, token] for each in (queries, keys, values, decays, rates)))
-        answers.append(answer)
+    inputs = queries, keys, values, decays, rates
+    answers = [step(state, *(each[:, token] for each in inputs)) for token in range(tokens)]
     return torch.stack(answers, 1).to(query.dtype), state if output_final_state else None
 
 
-def _delta_step(
-    state: Tensor, query: Tensor, key: Tensor, value: Tensor, decay: Tensor, rate: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The next state, and what the query reads of it."""
-    state = state * decay[..., None, None]
+def _delta_step(state: Tensor, query: Tensor, key: Tensor, value: Tensor, decay: Tensor, rate: Tensor) -> Tensor:
+    """Changes the state to the next one; returns what the query reads of it."""
+    state.mul_(decay[..., None, None])
     correction = (value - (key.unsqueeze(-2) @ state).squeeze(-2)) * rate.unsqueeze(-1)
-    state = state + key.unsqueeze(-1) * correction.unsqueeze(-2)
-    return state, (query.unsqueeze(-2) @ state).squeeze(-2)
+    state.addcmul_(key.unsqueeze(-1), correction.unsqueeze(-2))
+    return (query.unsqueeze(-2) @ state).squeeze(-2)
