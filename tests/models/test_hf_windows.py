@@ -13,10 +13,10 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from leadline.models.hf import attention as hf_attention  # noqa: E402
-from leadline.models.hf import partial_attention  # noqa: E402
+from leadline.models.hf import partial_attention, sdpa  # noqa: E402
 from leadline.models.hf.decode import generate, generate_plain  # noqa: E402
 from leadline.models.hf.engine import Engine  # noqa: E402
-from leadline.models.hf.partial_attention import attend, attend_band, attend_triangles  # noqa: E402
+from leadline.models.hf.partial_attention import attend, attend_band  # noqa: E402
 from leadline.models.hf.reader import Reader, rows_of  # noqa: E402
 from leadline.models.hf.sdpa import Scoring, attend_where  # noqa: E402
 from leadline.models.hf.trial import shared_reading_support  # noqa: E402
@@ -27,16 +27,48 @@ from support.tiny_models import STOP, random_ids, tiny  # noqa: E402
 DOCUMENT = random_ids(0, 300)
 
 
+def plain_window(query: Any, key: Any, value: Any, scale: float, size: int) -> tuple[Any, Any]:
+    """What a kernel for windows does."""
+    queries, keys = query.shape[2], key.shape[2]
+    seen = torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries).triu(keys - queries - size + 1)
+    wide_key, wide_value = (t.repeat_interleave(query.shape[1] // key.shape[1], 1) for t in (key, value))
+    return attend_where(query, wide_key, wide_value, Scoring(scale), seen)
+
+
 @pytest.mark.parametrize(
-    ("queries", "before", "size"), [(32, 7, 8), (35, 7, 8), (40, 0, 8), (8, 7, 8), (23, 4, 5), (9, 1, 2)]
+    ("queries", "before", "size"), [(32, 7, 8), (35, 7, 8), (40, 0, 8), (8, 7, 8), (23, 4, 5), (9, 1, 2), (5, 3, 9)]
 )
-def test_two_triangles_are_a_band(queries: int, before: int, size: int) -> None:
+def test_a_kernel_for_windows_gives_the_band_in_blocks(
+    queries: int, before: int, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     generator = torch.Generator().manual_seed(queries)
     query = torch.randn(1, 4, queries, 16, generator=generator)
     keys, values = ([torch.randn(1, 2, n, 16, generator=generator) for n in (before, queries) if n] for _ in range(2))
+    calls: list[int] = []
+
+    def kernel(*given: Any) -> Any:
+        calls.append(given[-1])
+        return plain_window(*given)
+
     for sinks in (None, torch.randn(4, generator=generator)):
         want = attend_band(query, keys, values, Scoring(0.25), size, sinks)
-        assert torch.allclose(attend_triangles(query, keys, values, Scoring(0.25), size, sinks), want, atol=1e-5)
+        with monkeypatch.context() as patch:
+            patch.setattr(partial_attention, "window_kernel_for", lambda *_: kernel)
+            got = attend_band(query, keys, values, Scoring(0.25), size, sinks)
+        assert torch.allclose(got, want, atol=1e-5)
+    assert calls == [size, size]
+
+
+@pytest.mark.parametrize(("fault", "right"), [(0, True), (1, False), (-1, False)])
+def test_a_kernel_for_windows_is_used_only_where_its_windows_are_right(
+    fault: int, right: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kernel(query: Any, key: Any, value: Any, scale: float, size: int) -> Any:
+        return plain_window(query, key, value, scale, size + fault)
+
+    monkeypatch.setattr(sdpa, "_flash_window", kernel)
+    assert sdpa.window_kernel_for("cpu", torch.float32, 16) is None
+    assert (sdpa._windows_correctly("cpu", torch.bfloat16, 16)) == right
 
 
 @pytest.mark.parametrize("queries", [1, 8, 33, 64])

@@ -129,15 +129,18 @@ class DocumentPass:
 
     def attend(self, call: LayerCall, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         local = self.windows.get(call.layer)
-        self.kv_cache.write(call.layer, key[:, :, : self.count], value[:, :, : self.count], local)
+        seen = self.kv_cache.write(call.layer, key[:, :, : self.count], value[:, :, : self.count], local)
         if call.layer == self.last_layer:
             raise PassDone
         if local is None or local.first_seen(self.start + query.shape[2] - 1) == 0:
             return merge_all(self._parts(call, 0, query, key, value), call.sinks)
         if local.chunked:
             return self._attend_chunked(call, local.size, query, key, value)
-        earlier = [(local.first_seen(self.start), self.start)] if self.start else []
-        pieces = [*self.kv_cache.blocks(call.layer, earlier), (key, value)]
+        if seen is None or self.count < query.shape[2]:
+            earlier = [(local.first_seen(self.start), self.start)] if self.start else []
+            pieces = [*self.kv_cache.blocks(call.layer, earlier), (key, value)]
+        else:
+            pieces = [seen]
         keys, values = ([pair[side] for pair in pieces] for side in (0, 1))
         return attend_band(query, keys, values, call.how, local.size, call.sinks)
 

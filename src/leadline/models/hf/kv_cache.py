@@ -69,8 +69,8 @@ class WindowLayer:
         self.parts: dict[int, tuple[int, Planes]] = {}  # by end: the first token, and the planes from there
         self._recent: list[int] = []  # ends of the parts before the last chunk and after it
 
-    def write(self, start: int, planes: Planes) -> None:
-        """Append a chunk. The tokens that the chunk itself sees stay until the next one."""
+    def write(self, start: int, planes: Planes) -> Planes:
+        """Append a chunk. The tokens that the chunk itself sees stay until the next one; returns these and its own."""
         stop = start + planes[0].shape[2]
         first, before = self.parts.get(start, (start, tuple(plane[:, :, :0] for plane in planes)))
         whole = tuple(torch.cat(pair, 2) for pair in zip(before, planes, strict=True))
@@ -82,6 +82,7 @@ class WindowLayer:
             if end not in (start, stop) and end not in self.cuts:
                 self.parts.pop(end, None)
         self._recent = [start, stop]
+        return whole
 
     def read(self, start: int, stop: int) -> Planes:
         pieces: list[Planes] = []
@@ -189,12 +190,14 @@ class KVCache:
                 self._layers[number] = new = self._placed(planes)
                 new.write(0, planes)
 
-    def write(self, layer: int, key: Tensor, value: Tensor, local: LocalAttention | None) -> None:
-        """Append a chunk after the first `length` tokens."""
+    def write(self, layer: int, key: Tensor, value: Tensor, local: LocalAttention | None) -> KeysAndValues | None:
+        """Append a chunk after the first `length` tokens. Returns what its windows see, its own tokens last, where they
+        are in one piece."""
         planes = (*encode_fp8(key), *encode_fp8(value)) if self.fp8 else (key, value)
         if layer not in self._layers:
             self._layers[layer] = self._window(local) or self._placed(planes)
-        self._layers[layer].write(self.length, planes)
+        whole = self._layers[layer].write(self.length, planes)
+        return None if whole is None or self.fp8 else (whole[0], whole[1])
 
     def _window(self, local: LocalAttention | None) -> WindowLayer | None:
         """A layer for windows, where that needs less than all tokens."""

@@ -32,6 +32,7 @@ from leadline.models.hf.sdpa import (
     mask_bias,
     masked_kernel_for,
     overlapping_blocks,
+    window_kernel_for,
 )
 
 _SMALLEST_SPAN = 8192
@@ -112,14 +113,26 @@ def attend_band(
     sinks: Tensor | None = None,
 ) -> Tensor:
     """Sliding-window attention as [1, queries, heads, width]: of the keys, given in pieces one after another, the last
-    are the queries' own, and each query sees the `size` keys up to its own. At most `size - 1` are before them.
+    are the queries' own, and each query sees the `size` keys up to its own. At most `size - 1` are before them."""
+    plain = how.cap is None and keys[0].shape[-1] == values[0].shape[-1]
+    kernel = window_kernel_for(query.device.type, query.dtype, query.shape[-1]) if plain else None
+    if kernel is not None:
+        key, value = (pieces[0] if len(pieces) == 1 else torch.cat(list(pieces), 2) for pieces in (keys, values))
+        try:
+            part = kernel(query, key, value, how.scale, size)
+        except (RuntimeError, NotImplementedError) as error:
+            _raise_unless_refused(error)
+        else:
+            return (part[0] if sinks is None else damp(part, sinks.float().view(-1, 1))).transpose(1, 2)
+    return _attend_band_in_blocks(query, keys, values, how, size, sinks)
 
-    Blocks of queries, each over its own keys and as many before them as the window needs, are one batch.
-    """
+
+def _attend_band_in_blocks(
+    query: Tensor, keys: Sequence[Tensor], values: Sequence[Tensor], how: Scoring, size: int, sinks: Tensor | None
+) -> Tensor:
+    """Blocks of queries, each over its own keys and as many before them as the window needs, are one batch."""
     heads, key_heads, queries, width = query.shape[1], keys[0].shape[1], query.shape[2], query.shape[3]
     before = sum(t.shape[2] for t in keys) - queries
-    if query.device.type == "cuda" and before in (0, size - 1) and queries >= size > 1 and how.cap is None:
-        return attend_triangles(query, keys, values, how, size, sinks)
     reach = max(_ALIGNED, _whole(size - 1))
     block = min(_BAND_QUERIES, reach, _whole(queries))
     count = -(-queries // block)
@@ -143,47 +156,6 @@ def attend_band(
     answer = torch.cat(answers) if len(answers) > 1 else answers[0]
     answer = answer.reshape(count, key_heads, heads // key_heads, block, -1).permute(0, 3, 1, 2, 4)
     return answer.reshape(1, count * block, heads, -1)[:, :queries]
-
-
-def attend_triangles(
-    query: Tensor,
-    keys: Sequence[Tensor],
-    values: Sequence[Tensor],
-    how: Scoring,
-    size: int,
-    sinks: Tensor | None = None,
-) -> Tensor:
-    """The same without masks, where a whole window or nothing is before the queries: kernels for causal attention are
-    the fastest there are.
-
-    Of blocks as long as the window, a query sees its own block up to itself, and the block before from the place after
-    its own on. Read backwards, the second is causal attention too, of all but one query to all but one key.
-    """
-    queries = query.shape[2]
-    before, padding = sum(t.shape[2] for t in keys) - queries, -queries % size
-    count = (queries + padding) // size
-    blocks = _blocks(pad(query, (0, 0, 0, padding)) if padding else query, size)
-    key, value = (
-        _blocks(pad(torch.cat(list(pieces), 2), (0, 0, size - before, padding)), size) for pieces in (keys, values)
-    )
-    planned = queries % _BAND_QUERIES == 0
-    own = attend(blocks, key[1:], value[1:], how, causal=True, planned=planned)
-    # Of the layout of the first, so that one kernel can merge them.
-    earlier = torch.zeros_like(own[0]), torch.full_like(own[1], float("-inf"))
-    first = 0 if before else 1  # nothing is before the first block of a document
-    if first < count:
-        query_back = blocks[first:, :, :-1].flip(2)
-        key_back, value_back = (t[first:count, :, 1:].flip(2) for t in (key, value))
-        answer, lse = attend(query_back, key_back, value_back, how, causal=True, planned=planned)
-        earlier[0][first:, :, :-1], earlier[1][first:, :, :-1] = answer.flip(2), lse.flip(2)
-    whole = merge_all(iter((own, earlier)), sinks)  # [blocks, size, heads, width]
-    return whole.reshape(1, count * size, *whole.shape[2:])[:, :queries]
-
-
-def _blocks(numbers: Tensor, size: int) -> Tensor:
-    """[1, heads, tokens, width] as [blocks, heads, size, width]."""
-    heads, tokens, width = numbers.shape[1:]
-    return numbers[0].reshape(heads, tokens // size, size, width).transpose(0, 1)
 
 
 def _whole(count: int) -> int:

@@ -21,6 +21,7 @@ SCORES_BYTES = 256 << 20
 AttentionPart = tuple[Tensor, Tensor]
 """Attention output [..., queries, width] and the log-sum-exp of its scores [..., queries] in float32."""
 Kernel = Callable[[Tensor, Tensor, Tensor, float, bool], AttentionPart]
+WindowKernel = Callable[[Tensor, Tensor, Tensor, float, int], AttentionPart]
 MaskedKernel = Callable[[Tensor, Tensor, Tensor, float, bool, Tensor | None], AttentionPart]
 """With a bias [batch, heads, queries, keys] that is added to the scores."""
 
@@ -121,6 +122,18 @@ def _flash_cpu(
     return answer, lse
 
 
+def _flash_window(query: Tensor, key: Tensor, value: Tensor, scale: float, size: int) -> AttentionPart:
+    """Each query sees the `size` keys up to its own; the last keys are the queries' own."""
+    counts = query.shape[2], key.shape[2]
+    query, key, value = (t.transpose(1, 2) for t in (query, key, value))
+    attention = torch.ops.aten._flash_attention_forward
+    answer, lse, *_ = attention(
+        query, key, value, None, None, *counts, 0.0, True, False, scale=scale, window_size_left=size - 1,
+        window_size_right=0,
+    )  # fmt: skip
+    return answer.transpose(1, 2), lse
+
+
 # Fastest first; the last one needs no plan. On an H200 in bfloat16 cuDNN reads 128k at 610-680 TFLOP/s, flash at 350,
 # but cuDNN takes about 75 ms to plan a new shape and is slower for few queries.
 _TRIED: dict[str, tuple[Kernel, ...]] = {"cuda": (_cudnn, _flash), "cpu": (_flash_cpu,)}
@@ -163,6 +176,30 @@ def _masks_correctly(kernel: MaskedKernel, device: str, dtype: torch.dtype, widt
         except (RuntimeError, NotImplementedError):
             return False
         if not _near(got, want, dtype):
+            return False
+    return True
+
+
+@cache
+def window_kernel_for(device: str, dtype: torch.dtype, width: int) -> WindowKernel | None:
+    """A kernel that leaves out the keys before a window; None where there is none that is right."""
+    return _flash_window if device == "cuda" and _windows_correctly(device, dtype, width) else None
+
+
+def _windows_correctly(device: str, dtype: torch.dtype, width: int) -> bool:
+    """Whether the kernel agrees with plain arithmetic: nothing, a whole window and less before the queries."""
+    generator, size = torch.Generator().manual_seed(0), 9
+    for queries, before in ((200, 0), (1000, size - 1), (64, 4)):
+        sizes = (4, queries), (2, before + queries), (2, before + queries)
+        query, key, value = (torch.randn(1, *n, width, generator=generator).to(device, dtype) for n in sizes)
+        try:
+            got = _flash_window(query, key, value, width**-0.5, size)
+        except (RuntimeError, NotImplementedError):
+            return False
+        seen = torch.ones(queries, before + queries, dtype=torch.bool, device=device)
+        seen = seen.tril(before).triu(before - size + 1)
+        wide_key, wide_value = (t.repeat_interleave(2, 1) for t in (key, value))
+        if not _near(got, attend_where(query, wide_key, wide_value, Scoring(width**-0.5), seen), dtype):
             return False
     return True
 
