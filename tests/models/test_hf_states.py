@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from typing import Any
 
 import numpy as np
 import pytest
@@ -59,6 +60,53 @@ def test_a_cut_that_was_not_kept_is_read_again() -> None:
     again = [EngineRequest(40, CLOSINGS[0], 5), REQUESTS[4]]
     fresh = Engine(engine.model, [STOP], chunk=32)
     assert engine.answer(DOCUMENT, again) == fresh.answer(DOCUMENT, again)
+
+
+INNER = ["qwen3_next", "falcon_h1", "mamba2", "lfm2"]
+
+
+@pytest.mark.quick_cases(2)
+@pytest.mark.parametrize("padding", [1, 40])
+@pytest.mark.parametrize("family", INNER)
+def test_states_at_cuts_within_a_pass_are_those_of_a_pass_that_ends_there(
+    family: str, padding: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cuts before, at and after the tokens that a convolution remembers, and one where scans have a whole chunk."""
+    reader = Engine(tiny(family), [STOP], chunk=48).reader
+    cuts = [1, 3, 4, 16, 47, 48, 49, 51, 90, 130]
+    assert reader.keeper is not None
+    assert reader.keeper.takes_inner
+    keeper, own, passes = reader.keeper, reader._read_chunk, []
+
+    def read_chunk(cache: Any, tokens: Any, *more: Any, **options: Any) -> Any:
+        passes.append(tokens.shape[1])
+        return own(cache, tokens, *more, **options)
+
+    monkeypatch.setattr(reader, "_read_chunk", read_chunk)
+    monkeypatch.setattr(reader, "_padded", lambda size: -(-size // padding) * padding if keeper.takes_inner else size)
+    kept = []
+    for keeper.takes_inner in (True, False):
+        reader.forget()
+        reader.read(DOCUMENT, cuts=cuts)
+        kept.append(keeper.at)
+    assert passes == [48, 48, 34, 1, 2, 1, 12, 31, 1, 1, 2, 39, 40]
+    assert kept[0].keys() == kept[1].keys() == {0, *cuts}
+
+    def compare(one: Any, other: Any) -> Any:
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+        return one
+
+    for cut in cuts:
+        map_tensors(compare, kept[0][cut], kept[1][cut])
+        assert kept[0][cut].leadline_length == cut
+
+
+def test_a_model_with_other_states_is_read_from_cut_to_cut() -> None:
+    engine = Engine(tiny("minimax"), [STOP], chunk=32)
+    assert engine.reader.keeper is not None
+    assert not engine.reader.keeper.takes_inner
+    assert not any(one.plain_reason for one in engine.answer(DOCUMENT, REQUESTS))
+    assert {0, 50, 103} <= engine.reader.keeper.at.keys()  # 60 and 130 go on from near ones
 
 
 def test_only_models_with_states_have_a_keeper() -> None:

@@ -17,8 +17,9 @@ from leadline.models.hf.attention import LayerCall  # noqa: E402
 from leadline.models.hf.layer_trace import LayerTrace, largest_errors  # noqa: E402
 from leadline.models.hf.own_cache import OwnCacheReader  # noqa: E402
 from leadline.models.hf.reader import Reader  # noqa: E402
+from leadline.models.hf.replacements import find_scans  # noqa: E402
 from leadline.models.hf.sdpa import Scoring  # noqa: E402
-from leadline.models.hf.states import StateKeeper  # noqa: E402
+from leadline.models.hf.states import StateKeeper, map_tensors  # noqa: E402
 from leadline.models.hf.trial import choose_reader, shared_reading_support  # noqa: E402
 from leadline.models.hf.windows import find_windows  # noqa: E402
 from support.architectures import ARCHITECTURES, architecture, in_bfloat16, with_many_experts  # noqa: E402
@@ -99,14 +100,26 @@ def _without_states(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _states_of_another_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = StateKeeper.read
+    for name in ("read", "read_through"):
+        own = getattr(StateKeeper, name)
 
-    def wrong(keeper: StateKeeper, tokens: int, *, keep: bool) -> None:
-        own(keeper, tokens, keep=keep)
-        if keep and tokens > 1:
-            keeper.at[tokens] = keeper.at[1]
+        def wrong(keeper: StateKeeper, *given: Any, own: Any = own, **options: Any) -> None:
+            own(keeper, *given, **options)
+            for cut in keeper.at:
+                keeper.at[cut] = keeper.at[min(cut, 1)]
 
-    monkeypatch.setattr(StateKeeper, "read", wrong)
+        monkeypatch.setattr(StateKeeper, name, wrong)
+
+
+def _states_of_the_end_of_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = StateKeeper.read_through
+
+    def wrong(keeper: StateKeeper, tokens: int, taken: Any, *, ends_inside: bool) -> None:
+        own(keeper, tokens, taken, ends_inside=ends_inside)
+        for place in taken.places:
+            keeper.at[tokens + place] = map_tensors(torch.clone, keeper.current)
+
+    monkeypatch.setattr(StateKeeper, "read_through", wrong)
 
 
 FAULTS: list[tuple[str, Callable[[pytest.MonkeyPatch], None]]] = [
@@ -115,6 +128,7 @@ FAULTS: list[tuple[str, Callable[[pytest.MonkeyPatch], None]]] = [
     ("gemma2", _without_cap), ("llama4", _without_temperature), ("llama", _a_key_too_few), ("gpt_oss", _a_key_too_few),
     ("qwen3_moe", _positions_too_far), ("gpt2", _positions_too_far), ("mamba2", _without_states),
     ("lfm2", _without_states), ("granite_hybrid", _states_of_another_cut), ("qwen3_next", _states_of_another_cut),
+    ("granite_hybrid", _states_of_the_end_of_a_pass), ("qwen3_next", _states_of_the_end_of_a_pass),
 ]  # fmt: skip
 
 
@@ -126,7 +140,7 @@ def test_a_planted_fault_is_refused(
 ) -> None:
     model = in_bfloat16(name) if half else architecture(name)
     reader = Reader(model, chunk=64)
-    reader.keeper = trial._keeper(model)
+    reader.keeper, reader.replacements = trial._keeper(model), find_scans(model)
     fault(monkeypatch)
     assert "differs" in shared_reading_support(model, reader).reason
 

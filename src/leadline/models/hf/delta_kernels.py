@@ -30,7 +30,7 @@ from torch import Tensor
 
 CHUNK, SMALL_CHUNK = 64, 16
 """Tokens of a chunk, and for inputs that have no more than the second."""
-COLUMNS = 64
+COLUMNS = 32
 """Of a state that a program carries."""
 
 

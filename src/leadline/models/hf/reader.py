@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from leadline.models.hf.attention import (
     ATTENTION_NAME,
@@ -27,6 +28,7 @@ from leadline.models.hf.attention import (
     RowsPass,
     running,
 )
+from leadline.models.hf.cut_states import taking
 from leadline.models.hf.kv_cache import KVCache
 from leadline.models.hf.replacements import Replacement, replaced
 from leadline.models.hf.scans import SMALLEST_CHUNK
@@ -146,10 +148,14 @@ class Reader:
         KV cache's present content are reused."""
         kv_cache = self.kv_cache = self.kv_cache or self.new_kv_cache()
         start = self._rewind(kv_cache, len(ids), min(common_prefix(self.ids, ids), keep), cuts)
-        self.ids = ids[:start]
+        self.ids, begin = ids[:start], start
+        # All at once: a copy from the host waits until the GPU has done what it was given.
+        tokens = torch.from_numpy(ids[begin:].astype(np.int64))[None].to(self.device)
         while kv_cache.length < len(ids):
             start, stop = kv_cache.length, self._end_of_chunk(kv_cache.length, len(ids), cuts)
-            hidden = self._read_chunk(kv_cache, ids[start:stop], wanted=bool(wanted[start:stop].any()))
+            inner = sorted({cut - start for cut in cuts or () if start < cut < stop})
+            chunk = tokens[:, start - begin : stop - begin]
+            hidden = self._read_chunk(kv_cache, chunk, inner, wanted=bool(wanted[start:stop].any()))
             if self.keeper is not None:
                 self.keeper.read(stop, keep=stop == len(ids) or stop in (cuts or ()))
             kv_cache.length = stop
@@ -169,24 +175,34 @@ class Reader:
                 return common
 
     def _end_of_chunk(self, start: int, length: int, cuts: Sequence[int] | None) -> int:
-        """States are kept at cuts, so a chunk ends at the next one."""
-        between = [cut for cut in cuts or () if start < cut < length] if self.keeper is not None else []
-        return min([start + self.chunk, length, *between])
+        """States that cannot be taken within a pass are kept at its end, so a chunk ends at the next cut."""
+        ends = self.keeper is not None and not self.keeper.takes_inner
+        return min([start + self.chunk, length, *(cut for cut in cuts or () if ends and start < cut)])
 
-    def _read_chunk(self, kv_cache: KVCache, ids: Ids, *, wanted: bool) -> Tensor | None:
-        size = len(ids)
-        if self.device.type == "cuda" and STEP < size < self.chunk and self.keeper is None:
-            size = -(-size // STEP) * STEP  # causal: nothing attends to padding after it
-        tokens = torch.zeros(1, size, dtype=torch.long)
-        tokens[0, : len(ids)] = torch.from_numpy(ids.astype(np.int64))
+    def _read_chunk(self, kv_cache: KVCache, tokens: Tensor, cuts: Sequence[int], *, wanted: bool) -> Tensor | None:
+        """Read a chunk [1, tokens]; states are kept after `cuts` of its tokens."""
+        count = tokens.shape[1]
+        size = self._padded(count)
         positions = torch.arange(kv_cache.length, kv_cache.length + size, device=self.device)
         early = None if wanted or self.keeper is not None else self._last_layer
-        chunk = DocumentPass(kv_cache, self.windows, len(ids), last_layer=early)
+        chunk = DocumentPass(kv_cache, self.windows, count, last_layer=early)
+        padded = [count] if size > count else []
+        places = [] if self.keeper is None else [*cuts, *padded]
         try:
-            hidden = self.run(chunk, tokens.to(self.device), positions[None], *self._states())[0]
+            with taking(places) as taken:
+                hidden = self.run(chunk, pad(tokens, (0, size - count)), positions[None], *self._states())[0]
         except PassDone:
             return None
+        if self.keeper is not None and places:
+            self.keeper.read_through(kv_cache.length, taken, ends_inside=bool(padded))
         return hidden if wanted else None
+
+    def _padded(self, size: int) -> int:
+        """Tokens of a pass, with padding at the end for kernels that need a plan for every new shape. Nothing attends
+        to it, but a state that is taken after the pass has read it."""
+        can_end_inside = self.keeper is None or self.keeper.takes_inner
+        worthwhile = self.device.type == "cuda" and STEP < size < self.chunk
+        return -(-size // STEP) * STEP if worthwhile and can_end_inside else size
 
     def _states(self) -> tuple[Any, ...]:
         return () if self.keeper is None else (self.keeper.current,)

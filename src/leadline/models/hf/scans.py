@@ -15,7 +15,7 @@ Long inputs are worked off in segments, so that what is held besides input and o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any
@@ -25,6 +25,7 @@ from torch import Tensor
 from torch.nn.functional import conv1d, pad, softplus
 from transformers.activations import ACT2FN
 
+from leadline.models.hf.cut_states import inner_places, note_scanned
 from leadline.models.hf.steps import recurrence_kernels
 
 HELD_BYTES = 768 << 20
@@ -57,11 +58,13 @@ def _chunk_for(tokens: int, largest: int) -> int:
     return max(SMALLEST_CHUNK, min(largest, 1 << (tokens - 1).bit_length()))
 
 
-def _segments(tokens: int, chunk: int, bytes_per_token: int) -> Iterator[slice]:
-    """Whole chunks that hold no more than the limit, at least one."""
-    size = max(1, HELD_BYTES // (bytes_per_token * chunk)) * chunk
-    for start in range(0, tokens, size):
-        yield slice(start, min(tokens, start + size))
+def _segments(tokens: int, chunk: int, bytes_per_token: int, places: Sequence[int]) -> Iterator[slice]:
+    """Whole chunks that hold no more than the limit, at least one, and no more than up to the next of the places."""
+    size, start = max(1, HELD_BYTES // (bytes_per_token * chunk)) * chunk, 0
+    while start < tokens:
+        stop = min([tokens, start + size, *(place for place in places if place > start)])
+        yield slice(start, stop)
+        start = stop
 
 
 def _chunked(numbers: Tensor, chunk: int) -> Tensor:
@@ -114,9 +117,9 @@ def mamba2_scan(
         if initial_states is None
         else initial_states.to(hidden_states.device, torch.float32)
     )
-    answers = []
+    answers, places, noted = [], inner_places(), []
     with tensor_cores(hidden_states.dtype != torch.float32):
-        for part in _segments(tokens, chunk, per_token):
+        for part in _segments(tokens, chunk, per_token, places):
             values = hidden_states[:, part].float()
             step = steps[:, part]
             answer, state = _mamba2_segment(
@@ -125,6 +128,8 @@ def mamba2_scan(
             if D is not None:
                 answer = answer.addcmul_(D.float().view(heads, -1), values)
             answers.append(answer)
+            noted += [state] if part.stop in places else []
+    note_scanned(noted)
     answer = answers[0] if len(answers) == 1 else torch.cat(answers, 1)
     return (answer, state) if return_final_states else answer
 
@@ -187,11 +192,13 @@ def gated_delta_rule(
         if initial_state is None
         else initial_state.to(value.device, torch.float32)
     )
-    answers = []
-    for part in _segments(tokens, chunk, 4 * batch * heads * numbers):
+    answers, places, noted = [], inner_places(), []
+    for part in _segments(tokens, chunk, 4 * batch * heads * numbers, places):
         inputs = (each[:, part] for each in (query, key, value, g, beta))
         answer, state = segment(*inputs, state, normed=use_qk_l2norm_in_kernel)
         answers.append(answer)
+        noted += [state] if part.stop in places else []
+    note_scanned(noted)
     answer = answers[0] if len(answers) == 1 else torch.cat(answers, 1)
     return answer, state if output_final_state else None
 

@@ -5,7 +5,8 @@ ones.
     map_tensors    the same structure with other tensors: copies, rows, parts of rows
 
 A state is small and does not grow, but it cannot be cropped: to go on from a cut one needs the state at exactly that
-cut. So a document is read from cut to cut, the states are copied there, and every row goes on from a copy of its own.
+cut. It is taken there while a pass goes on (cut_states.py), or else a document is read from cut to cut; every row goes
+on from a copy of its own.
 
 The cache is the one that transformers made for the model, whatever is in it, with one change: where attention would
 append keys and values to it, it gets back what it gave, because the reader's own KV cache holds them (`_without_keys`).
@@ -23,6 +24,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedConfig
 from transformers.cache_utils import Cache
+
+from leadline.models.hf.cut_states import TakenStates, joined, taken_states
 
 CACHE_NAMES = ("past_key_values", "cache_params", "state")
 """The names of the cache in models' arguments and outputs."""
@@ -70,6 +73,10 @@ def rows_of_states(cache: Any, rows: Sequence[int]) -> Any:
     return map_tensors(lambda t: t[torch.tensor(rows, device=t.device)] if t.dim() > 1 else t, cache)
 
 
+class UntakenStates(Exception):
+    """A model has states that are not those of scans and convolutions of ours."""
+
+
 class StateKeeper:
     """The states of one document at some of its cuts. `current` is the cache of the pass that goes on reading."""
 
@@ -78,6 +85,7 @@ class StateKeeper:
         self._config, self._class = config, _without_keys(cache_class)
         self.at: dict[int, Any] = {0: None}  # by cut; None before the first token
         self.current: Any = None
+        self.takes_inner = True  # states at cuts within a pass, as far as is known
 
     def rewind(self, tokens: int, cuts: Sequence[int] = ()) -> int:
         """Go back to the last kept cut within the first `tokens` from which all `cuts` can be reached, and forget later
@@ -93,6 +101,16 @@ class StateKeeper:
         self.current.leadline_length = tokens
         if keep:
             self.at[tokens] = map_tensors(torch.clone, self.current)
+
+    def read_through(self, tokens: int, taken: TakenStates, *, ends_inside: bool) -> None:
+        """Keep the states that were taken within a pass after that many tokens. With `ends_inside` the document goes on
+        from the last of them: what the pass read after it was padding."""
+        states = [_with_states(self.current, taken, number) for number in range(len(taken.places))]
+        if ends_inside:
+            self.current = states.pop()
+        for place, state in zip(taken.places, states, strict=False):
+            state.leadline_length = tokens + place
+            self.at[tokens + place] = state
 
     def fresh(self, tokens: int = 0) -> Any:
         """A cache without states, after that many tokens."""
@@ -143,6 +161,16 @@ def _stacked(*states: Tensor | None) -> Tensor:
     return torch.cat([torch.zeros_like(first) if state is None else state for state in states])
 
 
+def _with_states(cache: Any, taken: TakenStates, number: int) -> Any:
+    """The cache with the states of one place in the place of its own."""
+    changed = map_tensors(lambda t: t if t.dim() > 1 else t.clone(), cache)
+    for (name, layer, state), at_places in taken.states.items():
+        getattr(changed.layers[layer], name)[state] = at_places[number]
+    if sum(at_places[number].nbytes for at_places in taken.states.values()) != tensor_bytes(cache):
+        raise UntakenStates("states that cannot be taken within a pass")
+    return changed
+
+
 def _without_keys(own: type[Cache]) -> type[Cache]:
     """The model's own kind of cache, which leaves keys and values to the reader."""
 
@@ -157,6 +185,27 @@ def _without_keys(own: type[Cache]) -> type[Cache]:
 
         def get_mask_sizes(self, query_length: int | Tensor, *_: Any, **__: Any) -> tuple[int, int]:
             return int(query_length if isinstance(query_length, int) else query_length.shape[0]), 0
+
+        def update_conv_state(self, conv_states: Tensor, layer_idx: int, state_idx: int = 0, **options: Any) -> Tensor:
+            taken, held = taken_states(), self.layers[layer_idx]
+            if taken is None:
+                return super().update_conv_state(conv_states, layer_idx, state_idx, **options)  # type: ignore[no-any-return]
+            before = held.conv_states[state_idx].clone() if held.has_previous_state[state_idx] else None
+            last = conv_states if before is None else conv_states[..., -before.shape[-1] :]
+            seen: Tensor = super().update_conv_state(last, layer_idx, state_idx, **options)
+            taken.take_last(("conv_states", layer_idx, state_idx), before, conv_states, held.conv_states[state_idx])
+            if before is None or seen.shape[-1] != before.shape[-1] + last.shape[-1]:
+                return seen
+            return joined(before, conv_states)
+
+        def update_recurrent_state(
+            self, recurrent_states: Tensor, layer_idx: int, state_idx: int = 0, **options: Any
+        ) -> Tensor:
+            updated: Tensor = super().update_recurrent_state(recurrent_states, layer_idx, state_idx, **options)
+            taken, held = taken_states(), self.layers[layer_idx]
+            if taken is not None:
+                taken.take_scanned(("recurrent_states", layer_idx, state_idx), held.recurrent_states[state_idx])
+            return updated
 
     WithoutKeys.__name__ = own.__name__
     return WithoutKeys

@@ -67,6 +67,9 @@ def choose_reader(
             with suppress(Exception):  # a model that cannot be read this way, as the trial will show
                 fit_scans(reader, scan_bytes)
     support = shared_reading_support(model, reader)
+    if not support.max_tokens and reader.keeper is not None:
+        reader.keeper.takes_inner = False
+        support = shared_reading_support(model, reader)
     if support.max_tokens:
         check_recording(reader)
     if support.max_tokens == math.inf or support.nested_problem:
@@ -161,8 +164,8 @@ class _TrialRows:
 
     @classmethod
     def of(cls, model: Any, tokens: int) -> _TrialRows:
-        cut = tokens * 2 // 3
-        return cls(_random_ids(model, tokens), [cut, 1, 0], [tokens, cut, tokens // 4])
+        cut, inner = tokens * 2 // 3, tokens * 4 // 9  # read in two passes, the second with a cut within it
+        return cls(_random_ids(model, tokens), [cut, inner, 1, 0], [tokens, cut, cut, tokens // 4])
 
     def of_own(self, states: Tensor) -> Tensor:
         """All tokens of the rows, one row after another, from those of the whole text."""
