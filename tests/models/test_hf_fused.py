@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from leadline.models.hf import (  # noqa: E402
 from leadline.models.hf.engine import Engine  # noqa: E402
 from leadline.models.hf.reader import Reader  # noqa: E402
 from leadline.models.hf.trial import check_recording, fuse_if_equal  # noqa: E402
+from support.architectures import architecture  # noqa: E402
 from support.tiny_models import tiny  # noqa: E402
 
 
@@ -142,6 +144,10 @@ def test_kernels_round_where_transformers_rounds() -> None:
     want = weight * rms(x)
     assert torch.allclose(fused_kernels.rms_norm(x, weight, 1e-5), want, atol=1e-5)
     assert torch.allclose(fused_kernels.rms_norm(x, weight - 1, 1e-5, offset=1.0, rounded=False), want, atol=1e-5)
+    of_heads = draw(2, 5, 3, 48).transpose(1, 2)
+    got = fused_kernels.rms_norm(of_heads, weight, 1e-5)
+    assert torch.allclose(got, weight * rms(of_heads), atol=1e-5)
+    assert got.stride() == of_heads.stride(), "no copy in another order"
     gate = draw(2, 5, 48)
     for gate_first, gated in ((False, want * silu(gate)), (True, weight * rms(x * silu(gate)))):
         got = fused_kernels.gated_rms_norm(x, gate, weight, 1e-5, gate_first=gate_first)
@@ -154,6 +160,36 @@ def test_kernels_round_where_transformers_rounds() -> None:
         want = partial_attention.merge(parts[:count]).transpose(1, 2)
         assert torch.allclose(fused_kernels.merge_parts(parts[:count]), want, atol=1e-5)
     assert fused_kernels.merge_parts([*parts, (parts[0][0].mT.contiguous().mT, parts[0][1])]) is None
+
+
+@pytest.mark.parametrize(("family", "replaced"), [("llama", True), ("gpt_oss", True), ("gpt_neox", False)])
+def test_a_rotation_is_that_of_the_kernel_with_angles_for_every_number_or_for_half_of_them(
+    family: str, replaced: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+
+    def rotate(x: Any, cos: Any, sin: Any) -> Any:
+        calls.append(cos.shape[-1])
+        low, high = x.chunk(2, -1)
+        return x * cos[:, None] + torch.cat([-high, low], -1) * sin[:, None]
+
+    monkeypatch.setattr(fused_kernels, "rotate", rotate)
+    model = architecture(family) if family == "gpt_oss" else tiny(family)
+    module = next(each for each in model.modules() if type(each).__name__.endswith("Attention"))
+    file = sys.modules[type(module).__module__]
+    own = file.apply_rotary_pos_emb
+    width = 16 if family == "llama" else 8  # gpt_neox rotates only a part of a head
+    query, key = torch.randn(1, 4, 5, 16), torch.randn(1, 2, 5, 16)
+    cos, sin = torch.randn(2, 1, 5, width)
+    try:
+        assert fused_kernels._fuse_rotation(module)
+        calls.clear()
+        for got, want in zip(file.apply_rotary_pos_emb(query, key, cos, sin), own(query, key, cos, sin), strict=True):
+            assert torch.allclose(got, want, atol=1e-6)
+        assert calls == ([16, 16] if replaced else [])
+    finally:
+        fused_kernels.unfuse(model)
+    assert file.apply_rotary_pos_emb is own
 
 
 def test_a_merging_kernel_is_used_only_where_it_merges_every_number_of_parts_right(

@@ -45,7 +45,12 @@ def _norm(x, weight, out, width, eps, offset, ROUNDED: tl.constexpr, BLOCK: tl.c
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float, *, offset: float = 0.0, rounded: bool = True) -> Tensor:
     """`(offset + weight) * (x / rms(x))`; with `rounded` the quotient is rounded before the product."""
-    x = x.contiguous()
+    if x.dim() == 4 and x.transpose(1, 2).is_contiguous():  # heads of queries and keys: each row is in one piece
+        return _rms_norm(x.transpose(1, 2), weight, eps, offset, rounded).transpose(1, 2)
+    return _rms_norm(x.contiguous(), weight, eps, offset, rounded)
+
+
+def _rms_norm(x: Tensor, weight: Tensor, eps: float, offset: float, rounded: bool) -> Tensor:
     out = torch.empty_like(x)
     width = x.shape[-1]
     block = triton.next_power_of_2(width)
@@ -284,21 +289,28 @@ def _fuse_rotation(module: Any) -> bool:
     if hasattr(own, "leadline_own"):
         return True
     weight = next(module.parameters())
-    draw = torch.randn(4, 2, 5, 64, device=weight.device).to(weight.dtype)
-    query, key, cos, sin = draw[:, None].unbind(0)
-    cos, sin = cos[:, 0], sin[:, 0]
+    device, draw = weight.device, torch.randn(4, 2, 5, 64, device=weight.device).to(weight.dtype)
+    query, key, *angles = draw[:, None].unbind(0)
 
-    def rotated(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor, *more: Any, **named: Any) -> Any:
-        plain = not more and not named and query.is_cuda and cos.dim() == 3 and cos.dtype == query.dtype
-        if plain and cos.shape[-1] == query.shape[-1]:
+    def use(width: int) -> bool:
+        """With angles for every number of a head, or, as in gpt-oss, for the half of them."""
+
+        def rotated(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor, *more: Any, **named: Any) -> Any:
+            plain = not more and not named and query.device == device and cos.dim() == 3 and cos.dtype == query.dtype
+            if not plain or cos.shape[-1] * 64 != query.shape[-1] * width:
+                return own(query, key, cos, sin, *more, **named)
+            if width < 64:
+                cos, sin = (torch.cat([angle, angle], -1) for angle in (cos, sin))
             return rotate(query, cos, sin), rotate(key, cos, sin)
-        return own(query, key, cos, sin, *more, **named)
 
-    if not _agree(lambda: torch.cat(rotated(query, key, cos, sin)), lambda: torch.cat(own(query, key, cos, sin))):
-        return False
-    rotated.leadline_own = own  # type: ignore[attr-defined]
-    file.apply_rotary_pos_emb = rotated  # type: ignore[attr-defined]
-    return True
+        given = query, key, *(angle[:, 0, :, :width] for angle in angles)
+        if not _agree(lambda: torch.cat(rotated(*given)), lambda: torch.cat(own(*given))):
+            return False
+        rotated.leadline_own = own  # type: ignore[attr-defined]
+        file.apply_rotary_pos_emb = rotated  # type: ignore[attr-defined]
+        return True
+
+    return use(64) or use(32)
 
 
 def _replace(module: Any, forward: Callable[[Tensor], Tensor], weight: Tensor) -> bool:

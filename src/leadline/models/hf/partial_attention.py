@@ -177,9 +177,10 @@ def _attend_masked(query: Tensor, key: Tensor, value: Tensor, how: Scoring, seen
 
 
 def damp(part: AttentionPart, sinks: Tensor) -> Tensor:
-    """The output with keys of these scores and no value added: `sinks` is broadcast to the log-sum-exp."""
+    """The output, changed in place, with keys of these scores and no value added: `sinks` is broadcast to the
+    log-sum-exp."""
     answer, lse = part
-    return (answer * torch.sigmoid(lse - sinks).unsqueeze(-1)).to(answer.dtype)
+    return answer.mul_(torch.sigmoid(lse - sinks).unsqueeze(-1))  # in float32, rounded once
 
 
 def fold_sinks(sinks: Tensor, key_heads: int, queries: int) -> Tensor:
