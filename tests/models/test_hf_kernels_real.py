@@ -13,7 +13,7 @@ from support.environments import environment
 
 pytest.importorskip("torch")
 
-FILES = ("test_hf_fused.py", "test_hf_delta_kernels.py")
+FILES = ("test_hf_fused.py", "test_hf_delta_kernels.py", "test_hf_rows_kernels.py")
 NEEDS = "needs Triton"
 
 

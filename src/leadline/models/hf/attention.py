@@ -12,7 +12,7 @@ computed in parts (partial_attention.py) and merged exactly; attention sinks and
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -35,6 +35,7 @@ from leadline.models.hf.partial_attention import (
     merge_into,
     power_of_two_spans,
 )
+from leadline.models.hf.rows_table import Pieces, Window, pieces_of, rows_kernels
 from leadline.models.hf.sdpa import AttentionPart, Scoring, attend_where
 from leadline.models.hf.windows import LocalAttention, UnsupportedAttention, Windows
 
@@ -42,6 +43,9 @@ ATTENTION_NAME = "leadline_shared_prefix"
 STEP = 1024
 """Chunks whose length is a multiple of this may use kernels that need a plan for every new shape."""
 _MASKED_KEYS = 512
+
+Merge = Callable[[AttentionPart, AttentionPart], None]
+"""Adds a part to a float32 total, in place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +216,7 @@ class RowsPass:
         self._pieces: dict[LocalAttention, list[_WindowPiece]] = {}
         self._masks: dict[tuple[torch.device, LocalAttention, _WindowPiece], Tensor] = {}
         self._key_positions: dict[tuple[torch.device, _WindowPiece], Tensor] = {}
+        self._read_by_kernels: dict[int, Pieces | None] = {}
 
     def begin(self, columns: Tensor) -> None:
         """Set the columns that the next pass fills."""
@@ -229,37 +234,71 @@ class RowsPass:
         self._places.clear()
         self._pieces.clear()
         self._key_positions.clear()
+        self._read_by_kernels.clear()
         for buffers in (self._keys, self._values):
             for layer, old in buffers.items():
                 buffers[layer] = old[torch.tensor(rows, device=old.device)]
 
     def attend(self, call: LayerCall, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        own_key, own_value = self._append(call.layer, key, value)
+        kernels = None if call.how.cap is not None else rows_kernels(query, key, value)
+        pieces = None if kernels is None else self._pieces_for_kernels(call.layer, own_key, own_value)
+        if pieces is not None:
+            return self._attend_by_kernels(kernels, pieces, call, query)
         rows, heads, columns, _ = query.shape
         key_heads, local = key.shape[1], self.windows.get(call.layer)
-        seen = self._visible(query.device, local)
-        own_key, own_value = self._append(call.layer, key, value)
         # [rows, key heads, group x columns, width]: first the rows' own tokens
+        seen = self._visible(query.device, local).repeat(1, 1, heads // key_heads, 1)
         folded = fold(query, key_heads)
-        answer, lse = attend_where(folded, own_key, own_value, call.how, seen.repeat(1, 1, heads // key_heads, 1))
+        answer, lse = attend_where(folded, own_key, own_value, call.how, seen)
         # [key heads, rows, group x columns, width]: rows that see the same keys are now adjacent
-        flat = folded.transpose(0, 1).contiguous()
         total = answer.transpose(0, 1).contiguous(), lse.transpose(0, 1).contiguous()
-        if local is None:
-            self._attend_segments(call, flat, total)
-        else:
-            self._attend_windows(call, local, flat, total)
+        self._attend_document(call, folded.transpose(0, 1).contiguous(), total, merge_into)
         whole = total[0] if call.sinks is None else damp(total, fold_sinks(call.sinks, key_heads, columns)[:, None])
         answer = whole.view(key_heads, rows, heads // key_heads, columns, -1).permute(1, 3, 0, 2, 4)
         return answer.to(query.dtype).reshape(rows, columns, heads, -1)
 
-    def _attend_segments(self, call: LayerCall, flat: Tensor, total: AttentionPart) -> None:
+    def _attend_by_kernels(self, kernels: Any, pieces: Pieces, call: LayerCall, query: Tensor) -> Tensor:
+        """The same in two launches, and in a few more for each part of the document that is not among the pieces."""
+        local = self.windows.get(call.layer)
+        parts = kernels.attend_pieces(query, self._place(query.device), pieces, call.how.scale, local)
+        if not pieces.windows and self.cuts[0] > 0:
+            flat = fold(query, pieces.key_heads).transpose(0, 1).contiguous()
+            self._attend_document(call, flat, (parts[0][0], parts[1][0]), kernels.merge_into)
+        answer: Tensor = kernels.combine(parts, query.shape[1], call.sinks, query.dtype)
+        return answer
+
+    def _pieces_for_kernels(self, layer: int, own_key: Tensor, own_value: Tensor) -> Pieces | None:
+        """The rows' own tokens, and the windows before their cuts where these stay in one place. Made once a batch."""
+        if layer not in self._read_by_kernels:
+            own, local, windows = (own_key, own_value), self.windows.get(layer), []
+            if local is not None and self.kv_cache.steady and not self.kv_cache.fp8:
+                cuts = [(rows, self.cuts[rows.start]) for rows in self._rows_of_cuts()]
+                spans = [(local.first_seen(cut), cut) for _, cut in cuts]
+                blocks = self.kv_cache.blocks(layer, [span for span in spans if span[0] < span[1]])
+                for (rows, _), (start, stop) in zip(cuts, spans, strict=True):
+                    pair = next(blocks) if start < stop else (own_key[:1, :, :0], own_value[:1, :, :0])
+                    windows.append(Window(rows, start, *pair))
+            self._read_by_kernels[layer] = pieces_of(*own, windows) or pieces_of(*own)
+        return self._read_by_kernels[layer]
+
+    def _attend_document(self, call: LayerCall, flat: Tensor, total: AttentionPart, merge: Merge) -> None:
+        local = self.windows.get(call.layer)
+        if local is None:
+            self._attend_segments(call, flat, total, merge)
+        else:
+            self._attend_windows(call, local, flat, total, merge)
+
+    def _attend_segments(self, call: LayerCall, flat: Tensor, total: AttentionPart, merge: Merge) -> None:
         """Segments of the document, each with the first rows, which all see the whole of it."""
         blocks = self.kv_cache.blocks(call.layer, [(start, stop) for start, stop, _ in self.segments])
         for (_, _, count), block in zip(self.segments, blocks, strict=True):
             share = flat[:, :count].reshape(1, flat.shape[0], -1, flat.shape[-1])
-            _merge_rows(total, slice(0, count), attend(share, *block, call.how))
+            _merge_rows(total, slice(0, count), attend(share, *block, call.how), merge)
 
-    def _attend_windows(self, call: LayerCall, local: LocalAttention, flat: Tensor, total: AttentionPart) -> None:
+    def _attend_windows(
+        self, call: LayerCall, local: LocalAttention, flat: Tensor, total: AttentionPart, merge: Merge
+    ) -> None:
         """The part of the document that the rows' windows still hold: for each cut the keys that all its columns see,
         now and later, and those that only the first of them see. Cuts with as many rows and keys are one batch."""
         pieces = list(self._window_pieces(local))
@@ -275,7 +314,7 @@ class RowsPass:
                 group = flat.shape[2] // seen.shape[1]
                 seen = seen.repeat(1, group, 1).view(len(piece.spans), 1, -1, seen.shape[-1])
                 part = attend_where(share, key, value, call.how, seen)
-            _merge_rows(total, piece.rows, (part[0].transpose(0, 1), part[1].transpose(0, 1)))
+            _merge_rows(total, piece.rows, (part[0].transpose(0, 1), part[1].transpose(0, 1)), merge)
 
     def _window_mask(self, piece: _WindowPiece, local: LocalAttention, device: torch.device) -> Tensor:
         """[rows, columns, keys of a span]: what every column sees of the span of its cut. The same in all layers."""
@@ -369,10 +408,10 @@ def _copies(blocks: Iterator[tuple[Tensor, Tensor]], count: int) -> list[tuple[T
     return [(key.clone(), value.clone()) for key, value in islice(blocks, count)]
 
 
-def _merge_rows(total: AttentionPart, rows: slice, part: AttentionPart) -> None:
+def _merge_rows(total: AttentionPart, rows: slice, part: AttentionPart, merge: Merge) -> None:
     """Add a part [1, key heads, rows x columns of a group, width] to some of the rows."""
     into = total[0][:, rows], total[1][:, rows]
-    merge_into(into, (part[0].reshape(into[0].shape), part[1].reshape(into[1].shape)))
+    merge(into, (part[0].reshape(into[0].shape), part[1].reshape(into[1].shape)))
 
 
 def _segments(cuts: Sequence[int]) -> Iterator[tuple[int, int, int]]:
