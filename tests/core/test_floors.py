@@ -88,6 +88,7 @@ RINGS_CUT = {
     ("models.hf", "models.hf.load"),  # torch is imported when a model is opened
     ("models.hf", "models.hf.model"),
     ("models.hf.partial_attention", "models.hf.fused_kernels"),  # Triton is imported only on a GPU
+    ("models.hf.rows_table", "models.hf.rows_kernels"),
     ("features.logprobs.report", "features.logprobs.charts"),  # altair is imported when a chart is drawn
 }
 """Imports that are not made when the module is imported, each with its reason."""

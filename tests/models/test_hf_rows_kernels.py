@@ -63,7 +63,7 @@ def use(kernels: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
         windows.append(pieces.windows)
         return kernels.attend_pieces(query, places, pieces, *more)
 
-    module = SimpleNamespace(attend_pieces=attend_pieces, combine=kernels.combine, merge_into=kernels.merge_into)
+    module = SimpleNamespace(**vars(kernels) | {"attend_pieces": attend_pieces})
     monkeypatch.setattr(attention, "rows_kernels", lambda *_: module)
     monkeypatch.setattr("support.interpreted_kernels.ROUNDED", False)
     return windows
@@ -116,7 +116,7 @@ def test_answers_are_the_same(kernels: Any, monkeypatch: pytest.MonkeyPatch) -> 
     assert used
 
 
-@pytest.mark.parametrize("wrong", ["attend_pieces", "combine", "merge_into"])
+@pytest.mark.parametrize("wrong", ["append", "attend_pieces", "combine", "merge_into"])
 def test_kernels_are_used_only_where_they_are_right(wrong: str, kernels: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     right = rows_table._kernels.__wrapped__
     assert right("cpu", torch.bfloat16, 16) is kernels

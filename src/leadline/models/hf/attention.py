@@ -240,8 +240,8 @@ class RowsPass:
                 buffers[layer] = old[torch.tensor(rows, device=old.device)]
 
     def attend(self, call: LayerCall, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        own_key, own_value = self._append(call.layer, key, value)
         kernels = None if call.how.cap is not None else rows_kernels(query, key, value)
+        own_key, own_value = self._append(call.layer, key, value, kernels)
         pieces = None if kernels is None else self._pieces_for_kernels(call.layer, own_key, own_value)
         if pieces is not None:
             return self._attend_by_kernels(kernels, pieces, call, query)
@@ -364,14 +364,18 @@ class RowsPass:
         if split < cut:
             yield _WindowPiece(rows, ((split, cut),), True)
 
-    def _append(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    def _append(self, layer: int, key: Tensor, value: Tensor, kernels: Any) -> tuple[Tensor, Tensor]:
         if layer not in self._keys:
             self._keys[layer] = key.new_zeros(*key.shape[:2], self.room, key.shape[3])
             self._values[layer] = value.new_zeros(*value.shape[:2], self.room, value.shape[3])
         columns, _, _ = self._place(key.device)
-        self._keys[layer].index_copy_(2, columns, key)
-        self._values[layer].index_copy_(2, columns, value)
-        return self._keys[layer], self._values[layer]
+        own_key, own_value = self._keys[layer], self._values[layer]
+        if kernels is None:
+            own_key.index_copy_(2, columns, key)
+            own_value.index_copy_(2, columns, value)
+        else:
+            kernels.append(own_key, own_value, key, value, columns)
+        return own_key, own_value
 
     def _place(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
         """The columns being filled, the position of each row's first column, and its number of blank columns."""

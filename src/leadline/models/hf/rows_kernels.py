@@ -1,5 +1,6 @@
 """Triton kernels for the attention of rows after cuts of a document (RowsPass in attention.py).
 
+append           the keys and values of new columns stored
 attend_pieces    queries to their row's own tokens and to the window before their cut: every piece in one launch
 combine          what they gave together, as the model expects it, with attention sinks
 merge_into       a part added to a float32 total, in place
@@ -21,7 +22,7 @@ from leadline.models.hf.rows_table import FIELDS, Pieces, Places
 from leadline.models.hf.sdpa import AttentionPart
 from leadline.models.hf.windows import LocalAttention
 
-_MOST_SPLITS = 15
+_MOST_SLOTS = 16
 _SMALLEST_SPLIT = 128
 """Keys."""
 _PROGRAMS = 256
@@ -30,6 +31,32 @@ _MERGED = 8
 """Queries of a program that merges."""
 
 # Numbers that differ between batches are not specialised: no kernel may be compiled while a step is recorded.
+
+
+@triton.jit(do_not_specialize=["count"], do_not_specialize_on_alignment=["columns"])
+def _append(
+    own_key, own_value, key, value, columns, count, heads, width, own_row, own_head, key_row, key_head, key_column,
+    value_row, value_head, value_column, HEADS: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    row, number = tl.program_id(0).to(tl.int64) // count, tl.program_id(0) % count
+    head, feature = tl.arange(0, HEADS)[:, None], tl.arange(0, WIDTH)[None, :]
+    inside = (head < heads) & (feature < width)
+    target = row * own_row + head * own_head + tl.load(columns + number) * width + feature
+    source = key + row * key_row + head * key_head + number * key_column + feature
+    tl.store(own_key + target, tl.load(source, mask=inside), mask=inside)
+    source = value + row * value_row + head * value_head + number * value_column + feature
+    tl.store(own_value + target, tl.load(source, mask=inside), mask=inside)
+
+
+def append(own_key: Tensor, own_value: Tensor, key: Tensor, value: Tensor, columns: Tensor) -> None:
+    """Store keys and values [rows, key heads, columns, width] in these columns of [rows, key heads, room, width]."""
+    rows, heads, count, width = key.shape
+    key, value = (each if each.stride(3) == 1 else each.contiguous() for each in (key, value))
+    with torch.cuda.device_of(key):  # a model's layers may be on several GPUs
+        _append[(rows * count,)](
+            own_key, own_value, key, value, columns, count, heads, width, *own_key.stride()[:2], *key.stride()[:3],
+            *value.stride()[:3], HEADS=triton.next_power_of_2(heads), WIDTH=triton.next_power_of_2(width),
+        )  # fmt: skip
 
 
 @triton.jit(
@@ -130,7 +157,7 @@ def attend_pieces(
     answer = torch.empty(*shape, width, dtype=torch.float32, device=query.device)
     lse = torch.empty(shape, dtype=torch.float32, device=query.device)
     padded = max(16, triton.next_power_of_2(width))
-    with torch.cuda.device_of(query):  # a model's layers may be on several GPUs
+    with torch.cuda.device_of(query):
         _attend[(rows + pieces.windows * splits, key_heads, tiles)](
             query, *places, pieces.table, answer, lse, rows, key_heads, group, count, width, scale,
             local.size if local else 0, splits, per_split, *query.stride()[:3], LOCAL=local is not None,
@@ -144,7 +171,7 @@ def attend_pieces(
 def _splits(pieces: Pieces, programs: int) -> tuple[int, int]:
     """Into how many shares every window is split, and the keys of one; without shares there are this many programs for
     a window."""
-    wanted = max(1, min(_MOST_SPLITS, _PROGRAMS // max(1, programs * pieces.windows)))
+    wanted = max(1, min(_MOST_SLOTS - 1, _PROGRAMS // max(1, programs * pieces.windows)))
     per_split = max(_SMALLEST_SPLIT, triton.cdiv(triton.cdiv(pieces.longest, wanted), 64) * 64)
     return max(1, triton.cdiv(pieces.longest, per_split)), per_split
 
@@ -182,12 +209,12 @@ def combine(parts: AttentionPart, heads: int, sinks: Tensor | None, dtype: torch
     slots, key_heads, rows, queries, width = answer.shape
     group = heads // key_heads
     out = torch.empty(rows, queries // group, heads, width, dtype=dtype, device=answer.device)
-    at_once = triton.next_power_of_2(slots)
+    at_once = 1 if slots == 1 else _MOST_SLOTS  # one kernel for every number of slots
     with torch.cuda.device_of(answer):
         _combine[(rows * (queries // group), heads)](
             answer, lse, lse if sinks is None else sinks, out, slots, rows, key_heads, group, queries // group, width,
             SINKS=sinks is not None, SLOTS=at_once, WIDTH=triton.next_power_of_2(width),
-            num_warps=1 if at_once <= 2 else 4,
+            num_warps=1 if slots == 1 else 4,
         )  # fmt: skip
     return out
 

@@ -76,7 +76,7 @@ def pieces_of(own_key: Tensor, own_value: Tensor, windows: Sequence[Window] = ()
         count = int(window.rows.stop) - int(window.rows.start)
         entry[6:] = window.rows.start, count, window.start, window.key.shape[2]
     return Pieces(
-        torch.from_numpy(table).to(own_key.device), own_key.shape[1],
+        torch.from_numpy(table).to(own_key.device, non_blocking=True), own_key.shape[1],
         max((window.key.shape[2] for window in windows), default=0), int(table[:, 7].max()), tuple(held),
     )  # fmt: skip
 
@@ -128,7 +128,8 @@ def errors(
     cuts, blank, heads, room = [300, 300, 140, 0], [0, 3, 0, 2], 2, columns + 20
     draw = partial(torch.randn, generator=torch.Generator().manual_seed(0))
     key, value = (draw(1, heads, cuts[0], width).to(device, dtype) for _ in range(2))
-    own_key, own_value = (draw(len(cuts), heads, room, width).to(device, dtype) for _ in range(2))
+    given = [draw(len(cuts), heads, room, width).to(device, dtype) for _ in range(2)]
+    own_key, own_value = (each.clone() for each in given)
     query = draw(len(cuts), columns, heads * group, width).to(device, dtype).transpose(1, 2)
     sinks = draw(heads * group).to(device)
     now, first_own = torch.arange(3, 3 + columns, device=device), torch.tensor(blank, device=device)
@@ -139,10 +140,15 @@ def errors(
         windows.append(Window(rows, start, key[:, :, start:cut], value[:, :, start:cut]))
     pieces = pieces_of(own_key, own_value, windows)
     assert pieces is not None
+    for own in (own_key, own_value):
+        own[:, :, now] = 0
+    kernels.append(own_key, own_value, *(each[:, :, 3 : 3 + columns] for each in given), now)
     parts = kernels.attend_pieces(query, (now, origin, first_own), pieces, _SCALE, local)
     got = kernels.combine(parts, heads * group, sinks, dtype)
     for row, cut in enumerate(cuts):
-        keys, values = torch.cat([key[0, :, :cut], own_key[row]], 1), torch.cat([value[0, :, :cut], own_value[row]], 1)
+        keys, values = (
+            torch.cat([document[0, :, :cut], each[row]], 1) for document, each in zip((key, value), given, strict=True)
+        )
         place = torch.cat([torch.arange(cut, device=device), origin[row] + torch.arange(room, device=device)])
         number = torch.arange(len(place), device=device)
         position = (origin[row] + now)[:, None]
