@@ -33,14 +33,19 @@ CLOSINGS = [random_ids(i, n) for i, n in enumerate([5, 7, 3, 26, 4])]
 LOCAL = (None, LocalAttention(24), LocalAttention(200), LocalAttention(128, chunked=True))
 
 
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
 @pytest.fixture
 def kernels() -> ModuleType:
-    """The module of kernels in Triton's interpreter, which multiplies as it should."""
-    if not os.environ.get("TRITON_INTERPRET") or find_spec("triton") is None:
-        pytest.skip("needs Triton, and TRITON_INTERPRET=1 from the beginning")
+    """The module of kernels, on a GPU or in Triton's interpreter, which then multiplies as it should."""
+    interpreted = bool(os.environ.get("TRITON_INTERPRET"))
+    if (DEVICE == "cpu" and not interpreted) or find_spec("triton") is None:
+        pytest.skip("needs Triton, and a GPU or TRITON_INTERPRET=1 from the beginning")
     from leadline.models.hf import rows_kernels
-    from support import interpreted_kernels  # noqa: F401
 
+    if interpreted:
+        from support import interpreted_kernels  # noqa: F401
     return rows_kernels
 
 
@@ -51,12 +56,14 @@ def test_the_kernels_are_plain_arithmetic(kernels: Any, dtype: str, seed: int) -
     for width, group, columns, local in random.Random(seed).sample(
         list(itertools.product(WIDTHS, GROUPS, COLUMNS, LOCAL)), 4
     ):
-        found = list(rows_table.errors(kernels, "cpu", kind, width, group, columns, local))
+        found = list(rows_table.errors(kernels, DEVICE, kind, width, group, columns, local))
         assert max(found) <= torch.finfo(kind).eps, (width, group, columns, local, found)
 
 
 def use(kernels: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Kernels are used on the CPU, in float32. Returns the windows among the pieces of every layer that is read."""
+    if not os.environ.get("TRITON_INTERPRET"):
+        pytest.skip("needs Triton's interpreter")
     windows: list[int] = []
 
     def attend_pieces(query: Any, places: Any, pieces: Any, *more: Any) -> Any:
@@ -116,20 +123,23 @@ def test_answers_are_the_same(kernels: Any, monkeypatch: pytest.MonkeyPatch) -> 
     assert used
 
 
+@pytest.mark.parametrize("factor", [1.1, float("nan")])
 @pytest.mark.parametrize("wrong", ["append", "attend_pieces", "combine", "merge_into"])
-def test_kernels_are_used_only_where_they_are_right(wrong: str, kernels: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_are_used_only_where_they_are_right(
+    wrong: str, factor: float, kernels: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     right = rows_table._kernels.__wrapped__
-    assert right("cpu", torch.bfloat16, 16) is kernels
-    assert right("cpu", torch.bfloat16, 24) is None
+    assert right(DEVICE, torch.bfloat16, 16) is kernels
+    assert right(DEVICE, torch.bfloat16, 24) is None
     own = getattr(kernels, wrong)
 
     def shifted(first: Any, *more: Any) -> Any:
         result = own(first, *more)
-        (first if result is None else result)[0].mul_(1.1)
+        (first if result is None else result)[0].mul_(factor)
         return result
 
     monkeypatch.setattr(kernels, wrong, shifted)
-    assert right("cpu", torch.bfloat16, 16) is None
+    assert right(DEVICE, torch.bfloat16, 16) is None
 
 
 def test_plain_torch_is_used_on_a_cpu() -> None:

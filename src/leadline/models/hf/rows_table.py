@@ -57,8 +57,8 @@ class Pieces:
 
 
 def pieces_of(own_key: Tensor, own_value: Tensor, windows: Sequence[Window] = ()) -> Pieces | None:
-    """The rows' own keys and values [rows, key heads, room, width], and the windows of all rows
-    or of none. None where kernels cannot read them."""
+    """The rows' own keys and values [rows, key heads, room, width], and the windows of all rows or of none. None where
+    kernels cannot read them."""
     held = [own_key, own_value, *(t for window in windows for t in (window.key, window.value))]
     if not all(_is_readable(numbers, own_key.dtype) for numbers in held):
         return None
@@ -109,12 +109,15 @@ def _kernels(device: str, dtype: torch.dtype, width: int) -> Any:
         from leadline.models.hf import rows_kernels  # Triton is imported only on a GPU
 
         agree = all(
-            max(errors(rows_kernels, device, dtype, width, group, columns, local)) <= 2 * torch.finfo(dtype).eps
+            error <= 2 * torch.finfo(dtype).eps
             for group, columns, local in (
-                (2, 1, LocalAttention(200)), (12, 1, LocalAttention(128, chunked=True)), (3, 17, LocalAttention(40)),
+                (2, 1, LocalAttention(200)),
+                (12, 1, LocalAttention(128, chunked=True)),
+                (3, 17, LocalAttention(40)),
                 (1, 2, None),
             )
-        )  # fmt: skip
+            for error in errors(rows_kernels, device, dtype, width, group, columns, local)
+        )
     except Exception:  # no Triton, or a kernel that does not compile here
         return None
     return rows_kernels if agree else None
