@@ -20,6 +20,7 @@ from leadline.models.hf.decode import generate  # noqa: E402
 from leadline.models.hf.engine import Engine  # noqa: E402
 from leadline.models.hf.kv_cache import KVCache  # noqa: E402
 from leadline.models.hf.reader import Reader, rows_of  # noqa: E402
+from leadline.models.hf.sdpa import Scoring  # noqa: E402
 from leadline.models.hf.windows import LocalAttention  # noqa: E402
 from support.architectures import architecture  # noqa: E402
 from support.tiny_models import STOP, random_ids  # noqa: E402
@@ -121,6 +122,48 @@ def test_answers_are_the_same(kernels: Any, monkeypatch: pytest.MonkeyPatch) -> 
     used = use(kernels, monkeypatch)
     assert answers() == want
     assert used
+
+
+@pytest.mark.parametrize("local", LOCAL)
+def test_a_step_is_that_of_plain_torch_recorded_too(
+    local: LocalAttention | None, kernels: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a pass of several columns, a step, and a further one that is recorded on a GPU."""
+    generator = torch.Generator(DEVICE).manual_seed(0)
+    draw = partial(torch.randn, generator=generator, device=DEVICE, dtype=torch.bfloat16)
+    cache, cuts, blank = KVCache(), [900, 900, 500, 500, 300, 0], [0, 2, 0, 1, 0, 0]
+    cache.prepare(900, 0, cuts)
+    cache.write(0, draw(1, 2, 900, 64), draw(1, 2, 900, 64), local)
+    cache.length = 900
+    passes = [[draw(6, heads, columns, 64) for heads in (8, 2, 2)] for columns in (5, 1, 1)]
+    columns = [torch.arange(start, stop, device=DEVICE) for start, stop in ((0, 5), (5, 6), (6, 7))]
+    found: list[list[Any]] = []
+    for module in (None, kernels):
+        monkeypatch.setattr(attention, "rows_kernels", lambda *_, module=module: module)
+        rows = attention.RowsPass(cache, {0: local} if local else {}, cuts, blank, 40)
+        attend = partial(attended, rows)
+        found.append([attend(now, *given) for now, given in zip(columns[:2], passes[:2], strict=True)])
+        if DEVICE == "cuda" and module is not None:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                found[-1].append(attend(columns[2], *passes[2]))
+            graph.replay()
+        else:
+            found[-1].append(attend(columns[2], *passes[2]))
+    for want, got in zip(*found, strict=True):
+        seen = slice(max(blank) if want.shape[1] > 1 else 0, None)  # padding sees what it likes
+        assert (got - want)[:, seen].float().norm() <= 1e-2 * want[:, seen].float().norm()
+
+
+def attended(rows: attention.RowsPass, columns: Any, query: Any, key: Any, value: Any) -> Any:
+    rows.begin(columns)
+    with torch.inference_mode():
+        return rows.attend(attention.LayerCall(0, Scoring(0.2)), query, key, value)
+
+
+@pytest.mark.parametrize("width", [64, 128, 256])
+def test_kernels_are_used_where_they_are_right(width: int, kernels: Any) -> None:
+    assert rows_table._kernels.__wrapped__(DEVICE, torch.bfloat16, width) is kernels
 
 
 @pytest.mark.parametrize("factor", [1.1, float("nan")])
