@@ -364,7 +364,7 @@ class RowsPass:
         if split < cut:
             yield _WindowPiece(rows, ((split, cut),), True)
 
-    def _append(self, layer: int, key: Tensor, value: Tensor, kernels: Any) -> tuple[Tensor, Tensor]:
+    def _append(self, layer: int, key: Tensor, value: Tensor, kernels: Any = None) -> tuple[Tensor, Tensor]:
         if layer not in self._keys:
             self._keys[layer] = key.new_zeros(*key.shape[:2], self.room, key.shape[3])
             self._values[layer] = value.new_zeros(*value.shape[:2], self.room, value.shape[3])
