@@ -2,7 +2,8 @@
 
 Prints, for the shapes of an 8B model (32 heads, 8 key heads, 128 wide, bf16): milliseconds, TFLOP/s, the first call's
 extra time (plans, compilation) and the error against float32 arithmetic. Then the same for the layers of Gemma 3 4B and
-gpt-oss 20B: full attention, and sliding windows as blocks with a band mask.
+gpt-oss 20B: full attention, and sliding windows: by the kernel that leaves out the keys before them, and as blocks with
+a band mask.
 
     PYTHONPATH=src python benchmarks/gpu/attention_kernels.py [windows]
 """
@@ -87,11 +88,13 @@ def windows() -> None:
                     partial(kernel, q, first, second, width**-0.5, causal),
                     flops,
                 )
+        pieces = [far[0][:, :, : size - 1], k], [far[1][:, :, : size - 1], v]
+        given, flops = (q, *pieces, sdpa.Scoring(width**-0.5), size), 4 * heads * 8192 * size * width
+        timed(f"window of {size}", partial(partial_attention.attend_band, *given), flops)
         for masking in (sdpa._efficient, sdpa._cudnn):
             setattr(partial_attention, "masked_kernel_for", lambda *_, k=masking: k)  # noqa: B010
-            pieces = [far[0][:, :, : size - 1], k], [far[1][:, :, : size - 1], v]
-            band = partial(partial_attention.attend_band, q, *pieces, sdpa.Scoring(width**-0.5), size)
-            timed(f"window of {size}, {masking.__name__}", band, 4 * heads * 8192 * size * width)
+            in_blocks = partial(partial_attention._attend_band_in_blocks, *given, None)
+            timed(f"window of {size}, {masking.__name__}", in_blocks, flops)
 
 
 def timed(name: str, work: Callable[[], object], flops: float) -> None:

@@ -10,7 +10,7 @@ profiler, which counts launches and their time on the GPU.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -36,25 +36,7 @@ def without_kernels() -> Iterator[None]:
         scans.delta_kernels = own
 
 
-@contextmanager
-def columns(count: int) -> Iterator[None]:
-    """A program carries that many columns of a state."""
-    kernels: Any = scans.delta_kernels(torch.device("cuda" if GPU else "cpu"))
-    own = getattr(kernels, "COLUMNS", None)
-    try:
-        if kernels is not None:
-            kernels.COLUMNS = count
-        yield
-    finally:
-        if kernels is not None:
-            kernels.COLUMNS = own
-
-
-WAYS: dict[str, Callable[[], Any]] = {
-    "kernels, 64 columns": partial(columns, 64),
-    "kernels, 32 columns": partial(columns, 32),
-    "plain torch": without_kernels,
-}
+WAYS: dict[str, Callable[[], Any]] = {"kernels": nullcontext, "plain torch": without_kernels}
 
 
 def profiled(work: Callable[[], Any]) -> dict[str, Any]:

@@ -53,3 +53,12 @@ def test_a_step_leaves_its_figures_and_a_picture(tmp_path: Path) -> None:
     pytest.importorskip("vl_convert")
     run("figure.py", str(tmp_path))
     assert (tmp_path / "reading.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("shape", "parts"), [("gemma-3-4b", 3), ("granite-4-h", 3), ("qwen3-next", 4)])
+def test_every_part_of_the_engine_is_left_out_in_turn(shape: str, parts: int) -> None:
+    lines = [line for line in run("left_out.py", shape, "1024", "--tiny").splitlines() if ": reading " in line]
+    assert len(lines) == parts  # those of a CPU
+    assert lines[0].startswith(f"{shape}, 1024, everything: reading ")
+    assert all("%), 2 probes " in line for line in lines)
