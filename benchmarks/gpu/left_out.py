@@ -51,7 +51,8 @@ def ways_of(bench: Bench) -> dict[str, Way]:
         ways["without delta rule"] = delta.without_kernels
     if reader.windows:
         ways["without windows"] = lambda: patch.object(partial_attention, "window_kernel_for", lambda *_: None)
-    ways["without rows"] = lambda: without_row_kernels(reader)
+    stepped: set[tuple[int, ...]] = set()
+    ways["without rows"] = lambda: without_row_kernels(reader, stepped)
     return ways
 
 
@@ -69,9 +70,9 @@ def own_forward(modules: list[Any]) -> Iterator[None]:
 
 
 @contextmanager
-def without_row_kernels(reader: Any) -> Iterator[None]:
-    """Steps are not recorded before one of this kind has been made."""
-    with patch.object(attention, "rows_kernels", lambda *_: None), patch.object(reader, "stepped", set()):
+def without_row_kernels(reader: Any, stepped: set[tuple[int, ...]]) -> Iterator[None]:
+    """A step is recorded only after one of its shape, with the same kernels, has been made."""
+    with patch.object(attention, "rows_kernels", lambda *_: None), patch.object(reader, "stepped", stepped):
         yield
 
 
