@@ -20,7 +20,8 @@ def start(*words: str, limits: Mapping[int, int] | None = None) -> subprocess.Po
     """`leadline WORDS`; `limits` by the numbers that `resource` has for them, such as RLIMIT_FSIZE."""
 
     def prepare() -> None:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a background job of a shell ignores it
+        for number in (signal.SIGINT, signal.SIGHUP):  # a background job of a shell, and one of nohup, ignores it
+            signal.signal(number, signal.SIG_DFL)
         for kind, limit in (limits or {}).items():
             resource.setrlimit(kind, (limit, limit))
 
