@@ -387,3 +387,19 @@ def test_scaled_positions_widen_the_window_of_a_plan(unloaded: Path, capsys: pyt
 )  # fmt: skip
 def test_a_plan_without_a_device_counts_the_gpus_that_hold_it(gib: int, words: str) -> None:
     assert format_gpus(gib << 30) == words
+
+
+def test_a_gpu_is_asked_for_its_memory_once_a_document_and_not_for_every_weight(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    from leadline.models.hf import engine as module
+    from support.tiny_models import random_ids, tiny
+
+    engine, asked = module.Engine(tiny("llama"), [], chunk=64), []
+    monkeypatch.setattr(module, "gpu_memory", asked.append)
+    engine.reader.new_kv_cache()
+    assert asked == [engine.reader.device]
+    assert len(list(engine.model.parameters())) > 1
+    assert engine.nll(random_ids(1, 20), [], [(5, 20)]) is not None

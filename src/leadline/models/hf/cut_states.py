@@ -33,8 +33,7 @@ class TakenStates:
 
     def take_scanned(self, name: StateName, like: Tensor) -> None:
         """The latest scan was that of this layer."""
-        # Copies: a state may be a view of those of all chunks, which would live as long as it.
-        self.states[name] = [state.to(like.dtype, copy=True) for state in self.scanned if state.shape == like.shape]
+        self.states[name] = [state.to(like.dtype) for state in self.scanned if state.shape == like.shape]
         self.scanned = []
 
     def take_last(self, name: StateName, before: Tensor | None, tokens: Tensor, like: Tensor) -> None:

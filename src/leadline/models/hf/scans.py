@@ -67,6 +67,25 @@ def _segments(tokens: int, chunk: int, bytes_per_token: int, places: Sequence[in
         start = stop
 
 
+def _scanned(
+    segment: Callable[[slice, Tensor], tuple[Tensor, Tensor]],
+    state: Tensor,
+    tokens: int,
+    chunk: int,
+    bytes_per_token: int,
+) -> tuple[Tensor, Tensor]:
+    """The outputs of all segments, each of which begins with the state after the one before, and the last state. Those
+    at cuts are noted on the way."""
+    answers, noted, places = [], [], inner_places()
+    for part in _segments(tokens, chunk, bytes_per_token, places):
+        answer, state = segment(part, state)
+        answers.append(answer)
+        if part.stop in places:  # a copy: a state may be a view of those of all chunks, which would live as long
+            noted.append(state.clone())
+    note_scanned(noted)
+    return answers[0] if len(answers) == 1 else torch.cat(answers, 1), state
+
+
 def _chunked(numbers: Tensor, chunk: int) -> Tensor:
     """[batch, tokens, heads, ...] as [batch, chunks, heads, chunk, ...], padded with zeros at the end."""
     missing = -numbers.shape[1] % chunk
@@ -117,20 +136,16 @@ def mamba2_scan(
         if initial_states is None
         else initial_states.to(hidden_states.device, torch.float32)
     )
-    answers, places, noted = [], inner_places(), []
+
+    def segment(part: slice, state: Tensor) -> tuple[Tensor, Tensor]:
+        values, step = hidden_states[:, part].float(), steps[:, part]
+        answer, state = _mamba2_segment(
+            values * step.unsqueeze(-1), step * A.float(), B[:, part].float(), C[:, part].float(), state, chunk
+        )
+        return answer if D is None else answer.addcmul_(D.float().view(heads, -1), values), state
+
     with tensor_cores(hidden_states.dtype != torch.float32):
-        for part in _segments(tokens, chunk, per_token, places):
-            values = hidden_states[:, part].float()
-            step = steps[:, part]
-            answer, state = _mamba2_segment(
-                values * step.unsqueeze(-1), step * A.float(), B[:, part].float(), C[:, part].float(), state, chunk
-            )
-            if D is not None:
-                answer = answer.addcmul_(D.float().view(heads, -1), values)
-            answers.append(answer)
-            noted += [state] if part.stop in places else []
-    note_scanned(noted)
-    answer = answers[0] if len(answers) == 1 else torch.cat(answers, 1)
+        answer, state = _scanned(segment, state, tokens, chunk, per_token)
     return (answer, state) if return_final_states else answer
 
 
@@ -181,25 +196,24 @@ def gated_delta_rule(
     width = key.shape[3]
     chunk = _chunk_for(tokens, DELTA_CHUNK)
     kernels = delta_kernels(query.device) if query.dtype in _HALF else None
-    segment: Callable[..., tuple[Tensor, Tensor]]
+    of_segment: Callable[..., tuple[Tensor, Tensor]]
     if kernels is not None and kernels.fits(width, value_width):
-        segment, numbers = kernels.delta_rule, kernels.numbers_per_token(width, value_width)
+        of_segment, numbers = kernels.delta_rule, kernels.numbers_per_token(width, value_width)
     else:
-        segment = partial(_delta_products, chunk=chunk)
+        of_segment = partial(_delta_products, chunk=chunk)
         numbers = 3 * chunk + 6 * width + 4 * value_width + width * (width + 2 * value_width) // chunk
     state = (
         value.new_zeros(batch, heads, width, value_width, dtype=torch.float32)
         if initial_state is None
         else initial_state.to(value.device, torch.float32)
     )
-    answers, places, noted = [], inner_places(), []
-    for part in _segments(tokens, chunk, 4 * batch * heads * numbers, places):
-        inputs = (each[:, part] for each in (query, key, value, g, beta))
-        answer, state = segment(*inputs, state, normed=use_qk_l2norm_in_kernel)
-        answers.append(answer)
-        noted += [state] if part.stop in places else []
-    note_scanned(noted)
-    answer = answers[0] if len(answers) == 1 else torch.cat(answers, 1)
+
+    def segment(part: slice, state: Tensor) -> tuple[Tensor, Tensor]:
+        return of_segment(
+            *(each[:, part] for each in (query, key, value, g, beta)), state, normed=use_qk_l2norm_in_kernel
+        )
+
+    answer, state = _scanned(segment, state, tokens, chunk, 4 * batch * heads * numbers)
     return answer, state if output_final_state else None
 
 
