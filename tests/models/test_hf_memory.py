@@ -397,7 +397,8 @@ def test_a_gpu_is_asked_for_its_memory_once_a_document_and_not_for_every_weight(
     from leadline.models.hf import engine as module
     from support.tiny_models import random_ids, tiny
 
-    engine, asked = module.Engine(tiny("llama"), [], chunk=64), []
+    engine = module.Engine(tiny("llama"), [], chunk=64)
+    asked: list[object] = []
     monkeypatch.setattr(module, "gpu_memory", asked.append)
     engine.reader.new_kv_cache()
     assert asked == [engine.reader.device]
